@@ -166,6 +166,24 @@ def test_predict_reads_standard_input(
     assert "id-owl" in capsys.readouterr().out
 
 
+def test_an_input_that_cannot_be_read_is_not_said_of_the_output(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder, say: longtail predict RUN --output answers.jsonl < FOLDER"""
+
+    class Folder(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Folder())))
+    error, _ = fails(capsys, "predict", str(tiny_run), "--input", "-", "--output", str(tmp_path / "answers.jsonl"))
+    assert error == "error: standard input: cannot be read (Is a directory)"
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
 def test_predict_output_file_is_whole_or_absent(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

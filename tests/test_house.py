@@ -310,6 +310,21 @@ def test_nothing_refers_to_what_a_clone_does_not_have() -> None:
     assert not found, "\n".join(found[:40])
 
 
+def test_the_way_of_a_prediction() -> None:
+    """docs/architecture.md draws it, from the command to the kernels: the functions are where it says."""
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"```\npredict:\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    for line in block[1].strip().splitlines():
+        path, names, about = re.split(r"  +", line, maxsplit=2)
+        tree = tree_of("longtail." + path.removesuffix(".py").replace("/", "."))
+        defined = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for name in names.split():
+            assert name in defined, f"{path} has no function {name}"
+            is_kernel = any("compiled" in ast.unparse(one) for one in defined[name].decorator_list)
+            assert is_kernel == about.startswith("KERNEL"), f"{name} of {path} is {'a' if is_kernel else 'no'} kernel"
+
+
 def test_the_walk_of_a_newcomer() -> None:
     """docs/architecture.md draws it: at most 20 files to a prediction, each reached from one before it."""
     page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -285,6 +286,17 @@ def test_numbers_of_nothing_ask_for_no_memory(tmp_path: Path) -> None:
         write_arrays(tmp_path / "large", {"a": np.zeros(shape, np.int8)})
         with pytest.raises(BundleError, match="'a' has no numbers"):
             map_arrays(tmp_path / "large")
+
+
+def test_no_room_for_a_map_is_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_arrays(tmp_path / "file", {"a": np.zeros(3, np.float32)})
+
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(np, "memmap", no_room)
+    with pytest.raises(MemoryError, match="file: Cannot allocate memory"):
+        map_arrays(tmp_path / "file")
 
 
 class Counts(Part, Protocol):

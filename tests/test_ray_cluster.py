@@ -136,7 +136,9 @@ def two_workers_train_one_model(planted_folder: Path, run: Path, capsys: pytest.
 
 
 def test_what_a_cluster_cannot_do_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for more in (["a text"], ["--input", "x", "--output", "y", "--shard", "1/2"], ["--input", "x"]):
+    whole = ["--input", "x", "--output", "y"]
+    ignored = (["--shard", "1/2"], ["--precision", "0.9"], ["--known-field", "labels"], ["--long"], ["--format", "csv"])
+    for more in (["a text"], ["--input", "x"], *([*whole, *one] for one in ignored)):
         assert main(["predict", str(run), "--cluster", "auto", *more]) == 2
         assert "--cluster takes --input FILE and --output FOLDER" in capsys.readouterr().err
     assert main(["train", "data", "--out", "run", "--recipe", "galaxc", "--devices", "2", "--cluster", "auto"]) == 2

@@ -33,6 +33,7 @@ from benchmarks.record import typed_command, write_result
 from benchmarks.variants.slices import data_of
 from longtail import metrics
 from longtail.graph.ops import unit_rows
+from longtail.persistence import load_part
 from longtail.recipes.galaxc.ranker import attention, hop_norms
 from longtail.recipes.gnnxml.ranker import Gating
 from longtail.recipes.gnnxml.settings import VARIANTS
@@ -374,6 +375,38 @@ STARTS = Look(
     compared=(("graph", "text"), ("graph", "random")),
 )
 
+# ---- E10: a plain graph convolution in place of GALE ----
+
+
+def mean_weights(trained: Trained) -> Columns:
+    """Mean weight of each component of a classifier, in percent."""
+    part: Any = load_part(trained.run / "analysis" / "label_components")
+    return {
+        name: Column(np.array([share]), np.ones(1))
+        for name, share in zip(part.names, part.weights.mean(0), strict=True)
+    }
+
+
+_NEIGHBOURS = {"GALE": "gale", "GCN": "gcn", "none": "none"}
+CONVOLUTIONS = Look(
+    worlds={"as in the claim": Planted("small", eclare.WORLD)},
+    variants={
+        f"{name}{mark}": eclare.LEAN.changed(f"composition.graph={kind}", *settings)
+        for mark, settings in (("", ()), (", no sigmoid", ("composition.attention_sigmoid=false",)))
+        for name, kind in _NEIGHBOURS.items()
+    },
+    compared=tuple(
+        (f"{name}{mark}", f"{other}{mark}")
+        for mark in ("", ", no sigmoid")
+        for name, other in (("GCN", "GALE"), ("GCN", "none"), ("GALE", "none"))
+    ),
+    also=tuple(
+        Value(f"{name}{mark}", component, mean_weights)
+        for mark in ("", ", no sigmoid")
+        for name, component in (("GALE", "gale1"), ("GCN", "gcn"), ("GALE", "text"), ("GCN", "text"))
+    ),
+)
+
 # ---- E7: GAME on a tree ----
 
 LEAVES = Look(
@@ -403,6 +436,7 @@ LOOKS: Mapping[str, Look] = {
     "A6@debian-related by weight": WEIGHED_NEGATIVES,
     "G13": AUXILIARY,
     "G15": ATTENTION,
+    "E10": CONVOLUTIONS,
     "E13": STARTS,
     "E7": LEAVES,
 }

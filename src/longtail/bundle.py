@@ -265,6 +265,17 @@ def content_digest(path: Path) -> str:
     return digest_of({file.relative_to(path).as_posix(): sha256(file) for file in files})
 
 
+def entry_of(file: Path) -> dict[str, Any]:
+    """Size and SHA-256, as lists of files have them."""
+    return {"bytes": file.stat().st_size, "sha256": sha256(file)}
+
+
+def contents(folder: Path, below: Path | None = None) -> dict[str, Any]:
+    """`entry_of` every file of a folder, by its path in the folder, or in the one that is named with `below`."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(below or folder).as_posix(): entry_of(path) for path in files}
+
+
 def digest_of(value: Any) -> str:
     """SHA-256 of plain values, whatever the order of their names."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
@@ -280,8 +291,10 @@ def said_digest(path: Path, said: Any) -> str:
         ) from problem
 
 
+# That one label can have; who says more has forged it.
 _MOST_DOCUMENTS = 1 << 40
-_HALF = re.compile(rb"\xed[\xa0-\xbf]")  # of a character beyond 16 bits; Python writes them as if they were whole
+# Half of a surrogate pair, as a `StringTable` holds it: JSON can name such, and UTF-8 has no bytes for it.
+_HALF = re.compile(rb"\xed[\xa0-\xbf]")
 
 
 @dataclass(frozen=True)
@@ -440,15 +453,7 @@ def write_bundle(
         if calibration is not None:
             save_part(calibration, aside / str(about[CALIBRATION]["part"]))
         head = {"format": BUNDLE_FORMAT, "longtail": __version__, "n_labels": len(labels), **about}
-        _write_manifest(aside / MANIFEST, head, _listed(aside, aside))
-
-
-def _listed(part: Path, folder: Path) -> dict[str, Any]:
-    """Size and SHA-256 of all files of a part, by their paths in the bundle's folder."""
-    paths = sorted(path for path in part.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
-    }
+        _write_manifest(aside / MANIFEST, head, contents(aside))
 
 
 def _write_manifest(place: Path, head: Mapping[str, Any], files: Mapping[str, Any]) -> None:
@@ -477,7 +482,7 @@ def set_calibration(path: Path, calibration: Part | None, about: Mapping[str, An
             with written_aside(folder / name, sealed=folder) as aside:
                 save_part(calibration, aside)
         head[CALIBRATION] = {"part": name, **(about or {})}
-        files |= _listed(folder / name, folder)
+        files |= contents(folder / name, folder)
     with written_aside(folder / MANIFEST, sealed=folder) as aside:
         _write_manifest(aside, head, files)
     if before and before != name:
@@ -488,7 +493,7 @@ def _digest_of_part(part: Part) -> str:
     """Of the files that it is saved as: equal parts are saved as equal bytes."""
     with tempfile.TemporaryDirectory(prefix="longtail-") as folder:
         save_part(part, Path(folder) / "part")
-        return digest_of(_listed(Path(folder) / "part", Path(folder)))
+        return digest_of(contents(Path(folder)))
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

@@ -16,6 +16,7 @@ from typing import Any
 from longtail.bundle import MANIFEST, Bundle
 from longtail.errors import BundleError, ConfigError, MissingExtra
 from longtail.persistence import read_json
+from longtail.report import first_line
 
 SCHEME = "hf://"
 _NAME = r"[\w.-]{1,96}"
@@ -42,17 +43,15 @@ def fetch(address: str) -> Path:
         hub.snapshot_download(repository, revision=revision, local_dir=folder, allow_patterns=["bundle/*", "README.md"])
     except Exception as problem:  # of the network, the hub or its library: many classes, all of them reasons to stop
         raise BundleError(
-            f"{address}: cannot be fetched ({_first_line(problem)})",
+            f"{address}: cannot be fetched ({_said(problem)})",
             "check the address, the network, and 'hf auth login' for private models",
         ) from problem
     _remove_old(folder / "bundle")
     return folder
 
 
-def _first_line(problem: Exception) -> str:
-    """Of an error; some have no text (those of the network, when time is up)."""
-    first, *_ = str(problem).split("\n", 1)
-    return f"{type(problem).__name__}: {first[:200]}"
+def _said(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {first_line(problem)[:200]}"
 
 
 def _remove_old(bundle: Path) -> None:
@@ -92,7 +91,7 @@ def push(bundle: Bundle, address: str, *, private: bool = True) -> str:
             api.upload_file(repo_id=repository, path_or_fileobj=readme, path_in_repo="README.md", revision=revision)
         except Exception as problem:  # as above
             raise BundleError(
-                f"{address}: cannot be pushed ({_first_line(problem)})",
+                f"{address}: cannot be pushed ({_said(problem)})",
                 "log in with 'hf auth login', and check that you may write there",
             ) from problem
     return str(made)

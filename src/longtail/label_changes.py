@@ -13,7 +13,6 @@ made for. It appears by one rename, and the last one is taken back by one rename
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from longtail import __version__
-from longtail.bundle import CALIBRATION, Bundle, LabelTable, check_files, digest_of, said_digest, sha256
+from longtail.bundle import CALIBRATION, Bundle, LabelTable, check_files, contents, digest_of, entry_of, said_digest
 from longtail.config import nearest
 from longtail.errors import BundleError, ConfigError, RunTaken
 from longtail.models.new_labels import AddedLabels
@@ -41,7 +40,7 @@ from longtail.persistence import (
     written_aside,
 )
 from longtail.types import Ranker
-from longtail.writing import make_folder, remove_at_once, remove_dead
+from longtail.writing import held_lock, make_folder, remove_at_once, remove_dead
 
 ChangeKind: TypeAlias = Literal["add", "rename", "merge", "retire"]
 CHANGE, ADDED, FORMAT = "change.json", "added", 1
@@ -150,7 +149,7 @@ def _read(path: Path, of: str, before: LabelChange | None, verify: bool) -> Labe
         raise BundleError(f"{path}: does not follow the change before it", altered)
     if not _is_said(named[2], head.get("said")) or not isinstance(head.get("time"), str):
         raise BundleError(f"{path / CHANGE}: does not say what was changed, and when", altered)
-    check_files(path, {**head["files"], CHANGE: _entry(path / CHANGE)}, verify=verify)
+    check_files(path, {**head["files"], CHANGE: entry_of(path / CHANGE)}, verify=verify)
     kind: Any = named[2]
     return LabelChange(number, kind, head["said"], head["time"], head["sha256"], path)
 
@@ -167,10 +166,6 @@ def _is_said(kind: str, said: Any) -> bool:
     except (LookupError, TypeError):
         return False
     return not isinstance(said.get("ids"), str) and all(isinstance(text, str) for text in texts)
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 # ---- what the labels are after them ----
@@ -333,13 +328,8 @@ def changing(bundle: Bundle) -> Iterator[Path]:
             if foreign is not None:
                 raise ConfigError(f"{foreign}: not a change of labels", f"move {folder} away, or the model")
         make_folder(folder)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    lock = held_lock(folder / ".lock", RunTaken(f"{folder}: another process is changing labels here", "wait for it"))
     try:
-        with no_room_is_an_error(folder):
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunTaken(f"{folder}: another process is changing labels here", "wait for it") from None
         remove_dead(folder)
         yield folder
     finally:
@@ -356,7 +346,6 @@ def write_change(
         aside.mkdir()
         if part is not None:
             save_part(part, aside / ADDED)
-        files = {one.relative_to(aside).as_posix(): _entry(one) for one in sorted(aside.rglob("*")) if one.is_file()}
         head = {
             "format": FORMAT,
             "longtail": __version__,
@@ -366,7 +355,7 @@ def write_change(
             "after": before[-1].sha if before else "",
             "time": time,
             "said": said,
-            "files": files,
+            "files": contents(aside),
         }
         write_json(aside / CHANGE, {**head, "sha256": digest_of(head)})
     return LabelChange(number, kind, said, time, digest_of(head), path)

@@ -16,6 +16,7 @@ machine names.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
 import json
@@ -671,6 +672,10 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise BundleError(
             f"{path}: the file is missing", "the folder is incomplete; train again or copy it anew"
         ) from None
+    except OSError as problem:
+        if problem.errno == errno.ENOMEM:  # a map needs room, too, where the system limits it
+            raise MemoryError(f"{path}: {problem.strerror}") from problem
+        raise
     except (struct.error, KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BundleError(f"{path}: not a safetensors file ({problem})", foreign) from problem
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from longtail.training.prepare_large import opened, pack, sampled_texts
 from longtail.training.processes import Processes, launched
 from longtail.training.progress import Display, SilentDisplay, display_of_library
 from longtail.training.run import Run, peak_memory_so_far
-from longtail.types import Batch, Frame, Ranker
+from longtail.types import I64, Batch, Frame, Ranker
 
 
 def train(
@@ -99,47 +100,18 @@ def train(
     parent = None if start is None else parent_of(made, start)
     asked = {"text": text, "labels": labels, "id": id, "separator": separator, "label_texts": label_texts}
     read_so = {name: value for name, value in asked.items() if value is not None}
-    if memory is not None and isinstance(data, str | Path):
-        data = large_data(Path(data), memory, **read_so, group=group) or data
-    if isinstance(data, LargeData):
+    dataset = _dataset(data, read_so, group, memory)
+    if isinstance(dataset, LargeData):
         check_large(made, holdout=holdout, effort=effort, start=start)
-    dataset = data if isinstance(data, LargeData) else _dataset(data, read_so, group)
     home = TemporaryFolder() if out is None else None
     out = home.path / "run" if home is not None else Path(out or "")
     for remark in dataset.remarks():
         display.say(remark)
-    about: dict[str, Any] = {
-        "recipe": made.NAME,
-        "seed": seed,
-        "data": {"name": dataset.name, "digest": training_digest(dataset.digest)},
-    }
-    if dataset.columns is not None:
-        about["columns"] = dataset.columns.saved()
-    if dataset.vocabulary:
-        about["vocabulary"] = dataset.vocabulary
-    if parent is not None:
-        about["from"] = parent.bundle.digest
-    identity = {**about, "longtail": __version__, "config": to_tables(made.config)}
-    if read_by_settings := paths_in(made.config):
-        identity["content"] = {name: content_digest(path) for name, path in read_by_settings.items()}
-    if not examples:
-        identity["examples"] = False
-    if isinstance(dataset, LargeData):
-        identity["memory"] = dataset.memory
-    if effort != "quick":
-        identity["effort"] = effort
     held = None
     if holdout and isinstance(dataset, Dataset):
-        rows = dataset.held_out_rows(holdout, seed, group)
-        if parent is not None:
-            rows = rows[parent.unknown(dataset.train.documents.rows(rows))]
-            if not len(rows):
-                raise ConfigError(
-                    f"the model to go on from was trained on all documents that --holdout {holdout:g} would keep apart",
-                    "hold documents out where there are new ones, or leave --holdout out",
-                )
-        held = StringTable.of([dataset.train.documents.uids[row] for row in rows.tolist()])
-        identity["holdout"] = {"share": holdout, "group": group, "documents": digest_of(list(held))}
+        held = _held_out(dataset, HeldOut(holdout, seed, group), parent)
+    about = _about(made, dataset, seed, parent)
+    identity = {**about, **_what_else_counts(made, dataset, held, examples=examples, effort=effort)}
     processes = Processes.joined(device)
     display = display if processes.first else SilentDisplay()
     with Run.open(
@@ -151,12 +123,10 @@ def train(
             return Predictor.open(bundle)
         if isinstance(dataset, Dataset):
             _say_counts(dataset.repairs, display)
-        if held is not None and isinstance(dataset, Dataset):
-            display.say(
-                f"{len(held):,} of {len(dataset.train):,} documents held out; the model is trained without them"
-            )
-            dataset = dataset.with_test_rows(rows)
-        if isinstance(dataset, Dataset):
+            if held is not None:
+                count = f"{len(held.ids):,} of {len(dataset.train):,} documents"
+                display.say(f"{count} held out; the model is trained without them")
+                dataset = dataset.with_test_rows(held.rows)
             made = choose(made, dataset, run, effort=effort, device=device, train=train)
         made.parent, made.device = parent, run.device
         if processes.first:
@@ -173,7 +143,7 @@ def train(
         labels = LabelTable.of(training_set.labels, training_set.label_counts())
         if held is not None and processes.first and isinstance(dataset, Dataset):
             model = Predictor(Bundle(run.folder, about, labels, training_set.featurizer, ranker))
-            about["metrics"] = held_out_metrics(model, dataset, HeldOut(holdout, seed, group), display)
+            about["metrics"] = held_out_metrics(model, dataset, held.how, display)
         if processes.first:
             write_bundle(
                 run.writes("bundle", holds="bundle"),
@@ -182,14 +152,8 @@ def train(
                 labels=labels,
                 featurizer=training_set.featurizer,
                 ranker=run.folder_of(ranker),
-                held_out=held,
-                company=Company.of(
-                    training_set.targets,
-                    training_set.labels,
-                    texts if examples and parent is None else None,
-                    training_set.rows if training_set.everything is None else None,
-                    (training_set.documents, label_words(training_set)),
-                ),
+                held_out=None if held is None else held.ids,
+                company=_company(training_set, texts if examples and parent is None else None),
             )
         run.log("finished", peak_memory=peak_memory_so_far())
         processes.wait()
@@ -328,7 +292,14 @@ def check_processes(recipe: Recipe, count: int, effort: Effort = "quick") -> Non
         )
 
 
-def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any], group: str | None) -> Dataset:
+def _dataset(
+    data: Dataset | LargeData | str | Path | Frame, columns: Mapping[str, Any], group: str | None, memory: int | None
+) -> Dataset | LargeData:
+    """What `train` was given, read."""
+    if memory is not None and isinstance(data, str | Path):
+        data = large_data(Path(data), memory, **columns, group=group) or data
+    if isinstance(data, LargeData):
+        return data
     if not isinstance(data, Dataset):
         return read(data, test=False, **{**columns, **({"group": group} if group else {})})
     if columns:
@@ -336,6 +307,69 @@ def _dataset(data: Dataset | str | Path | Frame, columns: Mapping[str, Any], gro
             f"'{min(columns)}' is for tables, and the data is a Dataset already", "give it where the data is read"
         )
     return data
+
+
+@dataclass(frozen=True)
+class _HeldDocuments:
+    """Documents that the model is trained without, and measured on."""
+
+    rows: I64
+    ids: StringTable
+    how: HeldOut
+
+
+def _held_out(data: Dataset, how: HeldOut, parent: ParentModel | None) -> _HeldDocuments:
+    """None of them is one that the model to go on from was trained on."""
+    rows = data.held_out_rows(how.share, how.seed, how.group)
+    if parent is not None:
+        rows = rows[parent.unknown(data.train.documents.rows(rows))]
+        if not len(rows):
+            raise ConfigError(
+                f"the model to go on from was trained on all documents that --holdout {how.share:g} would keep apart",
+                "hold documents out where there are new ones, or leave --holdout out",
+            )
+    return _HeldDocuments(rows, StringTable.of([data.train.documents.uids[row] for row in rows.tolist()]), how)
+
+
+def _about(recipe: Recipe, data: Dataset | LargeData, seed: int, parent: ParentModel | None) -> dict[str, Any]:
+    """What a bundle tells of its training."""
+    about: dict[str, Any] = {
+        "recipe": recipe.NAME,
+        "seed": seed,
+        "data": {"name": data.name, "digest": training_digest(data.digest)},
+    }
+    if data.columns is not None:
+        about["columns"] = data.columns.saved()
+    if data.vocabulary:
+        about["vocabulary"] = data.vocabulary
+    if parent is not None:
+        about["from"] = parent.bundle.digest
+    return about
+
+
+def _what_else_counts(
+    recipe: Recipe, data: Dataset | LargeData, held: _HeldDocuments | None, *, examples: bool, effort: Effort
+) -> dict[str, Any]:
+    """Whatever else determines the result: a run goes on only where all of it is the same."""
+    found: dict[str, Any] = {"longtail": __version__, "config": to_tables(recipe.config)}
+    if read_by_settings := paths_in(recipe.config):
+        found["content"] = {name: content_digest(path) for name, path in read_by_settings.items()}
+    if not examples:
+        found["examples"] = False
+    if isinstance(data, LargeData):
+        found["memory"] = data.memory
+    if effort != "quick":
+        found["effort"] = effort
+    if held is not None:
+        said = {"share": held.how.share, "group": held.how.group, "documents": digest_of(list(held.ids))}
+        found["holdout"] = said
+    return found
+
+
+def _company(data: TrainingSet, texts: Items | None) -> Company:
+    """What labels are seen with. texts: training documents of which examples are kept, if any are."""
+    rows = data.rows if data.everything is None else None
+    return Company.of(data.targets, data.labels, texts, rows, (data.documents, label_words(data)))
 
 
 def recipe_of(recipe: str | Recipe, settings: Mapping[str, Any] | None) -> Recipe:

@@ -24,6 +24,11 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
+def first_line(problem: BaseException) -> str:
+    """Of what a library says: some say pages, others nothing."""
+    return str(problem).strip().split("\n", 1)[0]
+
+
 def cut(text: str) -> str:
     """An error as it may be shown, logged and sent on, whatever a stranger's file made it hold."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from longtail.errors import RunError
+from longtail.errors import RunError, RunTaken
 
 LOCK = ".longtail.lock"
 _ASIDE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
@@ -111,30 +111,28 @@ class _Place:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Path]:
+        """A path that is not there yet, in a folder that goes afterwards."""
         if self.is_file and not os.access(self.path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        elsewhere = Path(tempfile.gettempdir())
-        if self.through:
-            home = _made_aside(elsewhere, self.path.name)
-        else:
+        with _held(self._folder_aside()) as home:
+            yield home / self.path.name
+
+    def _folder_aside(self) -> Path:
+        """A new folder beside the place; among the temporary files of the system for what is written through."""
+        if not self.through:
             if not self.path.name:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             make_folder(self.home)
             try:
-                home = _made_aside(self.home, self.path.name)
+                return _made_aside(self.home, self.path.name)
             except FileNotFoundError:  # a file system of the kernel, where nothing can be made
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
             except PermissionError:
                 # The file may be written to, though the folder that holds it may not.
                 if not self.is_file:
                     raise
-                self.through, home = True, _made_aside(elsewhere, self.path.name)
-        lock = _locked(home)
-        try:
-            yield home / self.path.name
-        finally:
-            _remove(home)
-            os.close(lock)
+                self.through = True
+        return _made_aside(Path(tempfile.gettempdir()), self.path.name)
 
     def take(self, aside: Path) -> None:
         """Put in place what was written."""
@@ -197,6 +195,17 @@ def _made_aside(folder: Path, name: str) -> Path:
     home = folder / f".{name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
     home.mkdir(mode=0o700)
     return home
+
+
+@contextlib.contextmanager
+def _held(home: Path) -> Iterator[Path]:
+    """A folder that was made aside: locked meanwhile, and removed afterwards."""
+    lock = _locked(home)
+    try:
+        yield home
+    finally:
+        _remove(home)
+        os.close(lock)
 
 
 def _locked(folder: Path) -> int:
@@ -264,15 +273,26 @@ def _remove_if_dead(home: Path) -> None:
 
 def remove_at_once(folder: Path) -> None:
     """Remove a folder, which is gone by one rename; what a killed process leaves of it is like what stands aside."""
-    with no_room_is_an_error(folder):
-        home = _made_aside(folder.parent, folder.name)
-        lock = _locked(home)
+    with no_room_is_an_error(folder), _held(_made_aside(folder.parent, folder.name)) as home:
+        os.replace(folder, home / folder.name)
+        to_disk(folder.parent, inside=False)
+
+
+def held_lock(file: Path, taken: RunTaken) -> int:
+    """The open file, with its lock; `taken` is raised where another process holds that.
+
+    The kernel drops a lock when its process dies, however it dies: none is left by a kill.
+    """
+    with no_room_is_an_error(file.parent):
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
-            os.replace(folder, home / folder.name)
-            to_disk(folder.parent, inside=False)
-        finally:
-            _remove(home)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
             os.close(lock)
+            if isinstance(problem, BlockingIOError):
+                raise taken from None
+            raise
+        return lock
 
 
 def _make_alike(path: Path, before: os.stat_result) -> None:

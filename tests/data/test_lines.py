@@ -80,7 +80,7 @@ def test_invalid_utf8_names_the_line(tmp_path: Path) -> None:
         ("title\nbees\n".encode("utf-16"), "UTF-16"),
         (b"\xfe\xff" + "title\nbees\n".encode("utf-16-be"), "UTF-16"),
         (b"PK\x03\x04\x14\x00\x06\x00\n", "spreadsheet"),
-        (gzip.compress(b"title\nbees\n"), "compressed by gzip"),
+        (gzip.compress(b"title\nbees\n", mtime=0), "compressed by gzip"),
         (b"PAR1\x15\x04\x15\n", "is a Parquet file"),
         (b"title\rbees\rroses\r", "carriage returns alone"),
     ],
@@ -169,6 +169,16 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in target.iterdir()] == ["whole"]
     with pytest.raises(RunError, match="not empty"), new_folder(target):
         pass
+
+
+def test_a_new_folder_does_not_take_the_place_of_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell would stand in a folder that is gone, and see nothing of the new one."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="current folder"), new_folder(Path()):
+        pass
+    assert Path.cwd().samefile(tmp_path)
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:

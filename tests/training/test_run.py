@@ -29,6 +29,16 @@ def words(*strings: str) -> StringTable:
     return StringTable.of(strings)
 
 
+def test_what_goes_wrong_in_a_stage_is_not_said_of_its_folder(tmp_path: Path) -> None:
+    """The memory that processes share is full, say, and the disk is not."""
+
+    def fail() -> StringTable:
+        raise OSError(errno.ENOSPC, "No space left on device", "/dev/shm/torch_1")
+
+    with Run.open(tmp_path / "r", IDENTITY) as run, pytest.raises(OSError, match="/dev/shm/torch_1"):
+        run.stage("1_first", fail)
+
+
 def test_a_finished_stage_is_loaded_not_made_again(tmp_path: Path) -> None:
     made: list[int] = []
 

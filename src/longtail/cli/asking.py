@@ -6,7 +6,8 @@ import contextlib
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,7 +143,6 @@ def predict(
     """The best labels of texts; masks nothing."""
     from longtail.data.outputs import WITH_COLUMNS, Answering, answers_to, format_for
 
-    repairs: Counter[str] = Counter()
     source = input or ("-" if not texts and sys.stdin is not None and not sys.stdin.isatty() else None)
     if bool(texts) == bool(source):
         raise ConfigError(
@@ -154,57 +154,56 @@ def predict(
     if cluster is not None:
         from longtail.cluster.ray_data import predict_files
 
-        if source in (None, "-") or output is None or shard or explain or explain_features or known or anchor:
+        others = (precision, format, long, shard, explain, explain_features, recipe)
+        if source in (None, "-") or output is None or any((*others, known, known_field, anchor, anchor_field)):
             raise ConfigError(
-                "--cluster takes --input FILE and --output FOLDER, and none of --shard, --explain, --known, --anchor",
+                "--cluster takes --input FILE and --output FOLDER, and of the other options -k, --threshold, --text "
+                "and --id alone",
                 "longtail predict RUN --cluster auto --input FOLDER --output ANSWERS",
             )
         count = predict_files(cluster, model, str(source), output, k=k, threshold=threshold, text=text, id=id)
         print(f"wrote {count:,} answers to {output}")
         return
     written_as = format or format_for(output)
-    fields = [
-        _id_lists("known", known, known_field, texts, source),
-        _id_lists("anchor", anchor, anchor_field, texts, source),
-    ]
+    known_labels = _known_ids("known", known, known_field, texts, source)
+    anchors = _known_ids("anchor", anchor, anchor_field, texts, source)
     opened = open_model(model, recipe)
     threshold = opened.lowest_score(threshold, precision)
-    columns = opened.columns
-    for one in filter(None, fields):
-        if columns is not None and one.column == columns.labels:
-            one.separator = columns.separator
-    separator = None if columns is None else columns.separator
+    separator = None if opened.columns is None else opened.columns.separator
+    lists = [one.field for one in (known_labels, anchors) if one.field is not None]
+    for one in lists:
+        if opened.columns is not None and one.column == opened.columns.labels:
+            one.separator = separator
+    repairs: Counter[str] = Counter()
+    blocks: Iterable[InputBlock]
+    if source:
+        blocks = opened.document_blocks(
+            source,
+            text=text or None,
+            id=id,
+            lists=lists,
+            carry=written_as in WITH_COLUMNS and not long,
+            on_columns=lambda found: talk.note(found.line()),
+            repairs=repairs,
+        )
+    else:
+        blocks = [_typed(texts, repairs)]
     explained = explain or explain_features
     asked = Answering(opened, separator, threshold, long, talk.note, explained, precision)
     with answers_to(output, written_as, asked) as answers, _Progress(talk, output) as progress:
-        for block in (
-            opened.document_blocks(
-                source,
-                text=text or None,
-                id=id,
-                lists=[one for one in fields if one is not None],
-                carry=written_as in WITH_COLUMNS and not long,
-                on_columns=lambda found: talk.note(found.line()),
-                repairs=repairs,
-            )
-            if source
-            else [_typed(texts, repairs)]
-        ):
+        for block in blocks:
             if part is not None:
                 block = block.every(*part)
-            given = [
-                [list(ids)] if ids else None if one is None else block.lists[one.column]
-                for ids, one in zip((known, anchor), fields, strict=True)
-            ]
-            context = opened.context(len(block.documents), *given)
-            progress.begin(len(block.documents))
-            top, why = opened.rank(block.documents, k, context=context, threshold=threshold), None
+            documents = block.documents
+            context = opened.context(len(documents), known_labels.of(block), anchors.of(block))
+            progress.begin(len(documents))
+            top, why = opened.rank(documents, k, context=context, threshold=threshold), None
             if explained:
                 why = opened.explain_labels(
-                    block.documents, top.ids, context=context, features=explain_features, examples=True
+                    documents, top.ids, context=context, features=explain_features, examples=True
                 )
             answers.write(block, top, why)
-            progress.advance(len(block.documents), block.share)
+            progress.advance(len(documents), block.share)
     for what, count in repairs.items():
         talk.note(f"warning: {count} {what}")
 
@@ -253,22 +252,34 @@ class _Progress(contextlib.ExitStack):
             self.count.advance(documents, share)
 
 
-def _id_lists(
+@dataclass(frozen=True)
+class _KnownIds:
+    """Ids that are known beside the text: of the one text of the command line, or in a field of the input."""
+
+    ids: tuple[str, ...]
+    field: IdLists | None
+
+    def of(self, block: InputBlock) -> list[list[str]] | None:
+        """For each document; None where nothing was said to be known."""
+        if self.ids:
+            return [list(self.ids)]
+        return None if self.field is None else block.lists[self.field.column]
+
+
+def _known_ids(
     name: str, ids: tuple[str, ...], field: str | None, texts: tuple[str, ...], input: str | None
-) -> IdLists | None:
-    """The field that --known-field (or that of anchors) names, if it does."""
+) -> _KnownIds:
+    """What the options --NAME and --NAME-field say."""
+    from longtail.data.tables import IdLists
+
     if ids and (input or len(texts) != 1):
         raise ConfigError(f"--{name} belongs to one text", f"give one text, or --input FILE with --{name}-field NAME")
-    if not field:
-        return None
-    if not input:
+    if field and not input:
         raise ConfigError(
             f"--{name}-field names a field of --input FILE, which is not given",
             f"use --{name} ID with a text on the command line",
         )
-    from longtail.data.tables import IdLists
-
-    return IdLists(field, f"--{name}-field")
+    return _KnownIds(ids, IdLists(field, f"--{name}-field") if field else None)
 
 
 COMMANDS = [predict]

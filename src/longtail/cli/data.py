@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +23,9 @@ from longtail.cli.base import (
     talk,
     write_json_file,
 )
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
 
 
 @command("sample", "longtail data sample words")
@@ -96,13 +101,9 @@ def convert(talk: Talk, source: DataSource, out: Path, format: str) -> None:
 def warm_start(source: DataSource, out: Path, seed: int) -> None:
     """Cut DATA for warm start: OUT/warm and OUT/cold, in which half of the labels of test documents are known."""
     from longtail.data import protocols
-    from longtail.data.lines import new_folder
-    from longtail.data.read import write
 
     made = protocols.warm_start(source.read(), seed)
-    with new_folder(out) as aside:
-        for name, dataset in (("warm", made.warm), ("cold", made.cold)):
-            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
+    _write_all(out, {"warm": made.warm, "cold": made.cold})
     print(f"wrote {out}: {len(made.cold.need_test()):,} test documents with two or more labels, half of them known")
     print(f"train and evaluate on {out}/warm; the control trains on {out}/cold (docs/data-formats.md)")
 
@@ -120,13 +121,9 @@ def warm_start(source: DataSource, out: Path, seed: int) -> None:
 def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: bool, seed: int) -> None:
     """Cut DATA for zero shot: OUT/train without some labels, OUT/unseen and OUT/generalised to find them in."""
     from longtail.data import protocols
-    from longtail.data.lines import new_folder
-    from longtail.data.read import write
 
     made = protocols.zero_shot(source.read(), seed, share, transductive_labels=transductive_labels)
-    with new_folder(out) as aside:
-        for name, dataset in (("train", made.train), ("unseen", made.unseen), ("generalised", made.generalised)):
-            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
+    _write_all(out, {"train": made.train, "unseen": made.unseen, "generalised": made.generalised})
     print(
         f"wrote {out}: {len(made.held_out):,} labels held out, {len(made.unseen.need_test()):,} test documents "
         "have one of them"
@@ -143,8 +140,6 @@ def zero_shot(source: DataSource, out: Path, share: float, transductive_labels: 
 def identity(source: DataSource, out: Path) -> None:
     """Cut the test documents of DATA by whether they are labels themselves: OUT/labels and OUT/others."""
     from longtail.data import protocols
-    from longtail.data.lines import new_folder
-    from longtail.data.read import write
     from longtail.errors import DataError
 
     data = source.read()
@@ -154,13 +149,21 @@ def identity(source: DataSource, out: Path) -> None:
             f"no test document of '{data.name}' has the title of a label",
             "this protocol is for data whose documents are labels, too; use other data",
         )
-    kinds = [(name, cut) for name, cut in (("labels", made.labels), ("others", made.others)) if cut is not None]
-    with new_folder(out) as aside:
-        for name, cut in kinds:
-            write(cut, aside / name, "lf" if cut.train.documents.vectors is None else "npz")
-    counts = ", ".join(f"{len(cut.need_test()):,} test documents in {out}/{name}" for name, cut in kinds)
+    kinds = {"labels": made.labels} if made.others is None else {"labels": made.labels, "others": made.others}
+    _write_all(out, kinds)
+    counts = ", ".join(f"{len(cut.need_test()):,} test documents in {out}/{name}" for name, cut in kinds.items())
     print(f"wrote {out}: {counts}")
     print("the training side is the same: train on either, and evaluate on both (docs/data-formats.md)")
+
+
+def _write_all(out: Path, cuts: Mapping[str, Dataset]) -> None:
+    """Each into a folder of its own: text in the layout lf, vectors as npz."""
+    from longtail.data.lines import new_folder
+    from longtail.data.read import write
+
+    with new_folder(out) as aside:
+        for name, dataset in cuts.items():
+            write(dataset, aside / name, "lf" if dataset.train.documents.vectors is None else "npz")
 
 
 @command("synthetic", "longtail data synthetic planted --size small")

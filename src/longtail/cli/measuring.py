@@ -1,4 +1,4 @@
-"""Commands that measure a model: evaluate, compare, report; and what was measured of the papers: claims."""
+"""Commands that measure a model: evaluate, compare, report, labels weak; what was measured of the papers: claims."""
 
 from __future__ import annotations
 

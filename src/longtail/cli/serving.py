@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from longtail.cli.base import AnyText, Talk, argument, command, option, output_path, path, talk
+from longtail.cli.base import AnyText, Function, Talk, argument, command, option, output_path, path, talk
 from longtail.errors import ConfigError, MissingExtra
 from longtail.serve.limits import NAME, Limits, NamedRun, Plan
 
@@ -17,6 +19,13 @@ PLAN = Plan(())  # its defaults are those of the command
 LIMITS = "Limits"
 ACCESS = "Who may ask"
 ANNIF = "Annif's API"
+
+
+def _limit(name: str, field: str, about: str) -> Callable[[Function], Function]:
+    """An option that sets a field of `Limits`."""
+    default = getattr(PLAN.limits, field)
+    kind = click.IntRange(1) if isinstance(default, int) else click.FloatRange(0.1)
+    return option(name, field, default=default, type=kind, section=LIMITS, help=f"{about} (default {{default}})")
 
 
 @command(
@@ -69,48 +78,12 @@ ANNIF = "Annif's API"
     help="append what people say is right, wrong or missing to this .jsonl, for training (default: not asked for)",
 )
 @option("--log-texts", is_flag=True, help="write the texts of requests into the log (default: only how many)")
-@option(
-    "--max-body",
-    default=PLAN.limits.body_bytes,
-    type=click.IntRange(1),
-    section=LIMITS,
-    help="bytes of a request (default {default})",
-)
-@option(
-    "--max-texts",
-    default=PLAN.limits.texts,
-    type=click.IntRange(1),
-    section=LIMITS,
-    help="texts of a request (default {default})",
-)
-@option(
-    "--max-characters",
-    default=PLAN.limits.characters,
-    type=click.IntRange(1),
-    section=LIMITS,
-    help="characters of a text (default {default})",
-)
-@option(
-    "--queue",
-    default=PLAN.limits.queue_texts,
-    type=click.IntRange(1),
-    section=LIMITS,
-    help="texts that may wait for a model (default {default})",
-)
-@option(
-    "--max-requests",
-    default=PLAN.limits.requests,
-    type=click.IntRange(1),
-    section=LIMITS,
-    help="requests of a worker at once (default {default})",
-)
-@option(
-    "--timeout",
-    default=PLAN.limits.timeout_s,
-    type=click.FloatRange(0.1),
-    section=LIMITS,
-    help="seconds to wait for a body or a turn (default {default})",
-)
+@_limit("--max-body", "body_bytes", "bytes of a request")
+@_limit("--max-texts", "texts", "texts of a request")
+@_limit("--max-characters", "characters", "characters of a text")
+@_limit("--queue", "queue_texts", "texts that may wait for a model")
+@_limit("--max-requests", "requests", "requests of a worker at once")
+@_limit("--timeout", "timeout_s", "seconds to wait for a body or a turn")
 @option("--language", default=PLAN.language, metavar="CODE", section=ANNIF, help="of the projects (default {default})")
 @option("--uri-prefix", default="", metavar="URI", section=ANNIF, help="put before label ids, which then are URIs")
 @option(
@@ -134,15 +107,10 @@ def serve(
     allow_host: tuple[str, ...],
     corrections: Path | None,
     log_texts: bool,
-    max_body: int,
-    max_texts: int,
-    max_characters: int,
-    queue: int,
-    max_requests: int,
-    timeout: float,
     language: str,
     uri_prefix: str,
     annif_labels: Path | None,
+    **limits: Any,
 ) -> None:
     """Answer over HTTP: a page, a JSON API, and the API of Annif."""
     if not runs:
@@ -158,19 +126,11 @@ def serve(
 
     if corrections is not None:
         check_file(corrections)
-    if not math.isfinite(timeout):
-        raise ConfigError(f"--timeout {timeout}, expected a number of seconds", "e.g. --timeout 30")
-    limits = Limits(
-        body_bytes=max_body,
-        texts=max_texts,
-        characters=max_characters,
-        queue_texts=queue,
-        requests=max_requests,
-        timeout_s=timeout,
-    )
+    if not math.isfinite(limits["timeout_s"]):
+        raise ConfigError(f"--timeout {limits['timeout_s']}, expected a number of seconds", "e.g. --timeout 30")
     plan = Plan(
         models_of(runs),
-        limits,
+        Limits(**limits),
         tuple(hashlib.sha256(token.encode()).hexdigest() for token in tokens_of(token_file)),
         shard_token=next(iter(tokens_of(shard_token_file)), ""),
         allow_origin=allow_origin,

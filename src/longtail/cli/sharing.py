@@ -1,4 +1,4 @@
-"""Commands that hand a model on: pack, split, export."""
+"""Commands that hand a model on: pack, split, vectors, card, push, export."""
 
 from __future__ import annotations
 

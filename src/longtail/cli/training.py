@@ -1,4 +1,4 @@
-"""Commands that make a model: train, calibrate, tune, demo, recipes, config, completion."""
+"""Commands that make a model: train, calibrate, tune, demo; and around it: recipes, config, completion, warm-up."""
 
 from __future__ import annotations
 

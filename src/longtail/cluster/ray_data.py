@@ -6,13 +6,12 @@ of a worker that dies to another one. Rows come back in any order: the id says w
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import ConfigError, DataError
+from longtail.persistence import written_aside
 
 if TYPE_CHECKING:
     import pyarrow
@@ -124,9 +123,8 @@ def predict_files(
         raise DataError("no such file or folder", "give a Parquet file, or a folder of them", file=source)
     ray = connected(address, "predict --cluster")
     dataset = ray.data.read_parquet(str(Path(source).absolute()))
-    aside = out.absolute().with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        found = predict(dataset, bundle, k=k, threshold=threshold, text=text.split(",") if text else None, id=id)
+    found = predict(dataset, bundle, k=k, threshold=threshold, text=text.split(",") if text else None, id=id)
+    with written_aside(out.absolute()) as aside:
         found.write_parquet(str(aside))
         asked, written = int(dataset.count()), _ids_in(aside)
         if len(written) != asked or len(set(written)) != asked:
@@ -135,9 +133,6 @@ def predict_files(
                 "give every document an id of its own",
                 file=source,
             )
-        aside.rename(out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return asked
 
 

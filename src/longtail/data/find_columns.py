@@ -19,7 +19,7 @@ from typing import Any
 
 from longtail.data.columns import Columns
 from longtail.data.from_texts import shown
-from longtail.data.table_files import NoValues, TableSource
+from longtail.data.table_files import NamedSource, NoValues, TableSource
 from longtail.errors import ConfigError
 
 TEXT_NAMES = (
@@ -131,6 +131,16 @@ def place_of(names: Sequence[str], column: str) -> str | None:
         return column
     alike = [name for name in names if name.strip().lower() == column.strip().lower()]
     return alike[0] if len(alike) == 1 else None
+
+
+def place_in(source: NamedSource, names: Sequence[str], column: str, option: str) -> str:
+    """The column of that name. option: what named it, for the error where there is none."""
+    place = place_of(names, column)
+    if place is None:
+        raise source.error(
+            None, f"no column '{column}'; the columns are {quoted(names)}", f"name one of them: {option} COLUMN"
+        )
+    return place
 
 
 def quoted(names: Sequence[str]) -> str:
@@ -390,14 +400,7 @@ class _Looks:
 
     def named(self, column: str, option: str) -> str:
         """The column that an option names."""
-        found = place_of(self.names, column)
-        if found is None:
-            raise self.source.error(
-                None,
-                f"no column '{column}'; the columns are {quoted(self.names)}",
-                f"name one of them: {option} COLUMN",
-            )
-        return found
+        return place_in(self.source, self.names, column, option)
 
     def remembered(self, column: str, what: str, hint: str) -> str:
         found = place_of(self.names, column)

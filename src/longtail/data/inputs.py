@@ -22,12 +22,12 @@ import numpy as np
 
 from longtail.data.columns import Columns
 from longtail.data.dataset import Items
-from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_columns, place_of
+from longtail.data.find_columns import ID_NAMES, Asked, agreed_text, find_columns, place_in, place_of
 from longtail.data.from_texts import is_whole, mended, shown
-from longtail.data.lines import BLOCK, NOT_UNICODE, decoded, line_blocks, whole_lines
+from longtail.data.lines import BLOCK, NOT_UNICODE, decoded, line_blocks, unreadable, whole_lines
 from longtail.data.matrices import stacked
 from longtail.data.table_files import CUT_ARRAY, RowBlock, open_table, plain_values
-from longtail.data.tables import IdLists, Rows, documents_of_rows, place_in
+from longtail.data.tables import IdLists, Rows, documents_of_rows
 from longtail.errors import DataError
 from longtail.report import one_line
 
@@ -165,11 +165,14 @@ def _stream(source: str, size: int, on_mended: Callable[[int], None]) -> Iterato
     """What a pipe brings, as it comes."""
     if source == "-" and sys.stdin is None:
         raise DataError("is closed", "give texts on the command line, or --input FILE", file="standard input")
-    with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as pipe:
-        read1: Callable[[int], bytes] = getattr(pipe, "read1")  # noqa: B009 (the type of standard input lacks it)
-        name = "standard input" if source == "-" else source
-        for first, lines in decoded(whole_lines(lambda: read1(BLOCK), name), name, on_mended):
-            yield from _cut(first, lines, size)
+    name = "standard input" if source == "-" else source
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as pipe:
+            read1: Callable[[int], bytes] = getattr(pipe, "read1")  # noqa: B009 (the type of standard input lacks it)
+            for first, lines in decoded(whole_lines(lambda: read1(BLOCK), name), name, on_mended):
+                yield from _cut(first, lines, size)
+    except OSError as problem:
+        raise unreadable(name, problem) from None
 
 
 def _is_object(line: str) -> bool:

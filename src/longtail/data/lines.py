@@ -76,11 +76,13 @@ def byte_blocks(path: Path, on_read: Callable[[int], None] = lambda place: None)
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
     except OSError as problem:
-        raise DataError(
-            f"cannot be read ({os.strerror(problem.errno or 0)})",
-            "check the path and the rights of the file",
-            file=path,
-        ) from None
+        raise unreadable(path, problem) from None
+
+
+def unreadable(source: Path | str, problem: OSError) -> DataError:
+    """What the system says of reading it."""
+    said = os.strerror(problem.errno or 0)
+    return DataError(f"cannot be read ({said})", "check the path and the rights of the file", file=source)
 
 
 def whole_lines(read: Callable[[], bytes], source: Path | str = "standard input") -> Iterator[tuple[int, bytes]]:
@@ -233,6 +235,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
             raise RunError(f"{folder}: {obstacle} is a file, a folder was expected", new)
         if target.is_dir() and any(target.iterdir()):
             raise RunError(f"{folder}: the folder exists and is not empty", new)
+        # The new folder would take its place, and a shell that stands in it would not notice.
+        if target.is_dir() and target.samefile("."):
+            raise RunError(f"{folder}: is the current folder", f"{new}, for example {folder / 'new'}")
         with written_aside(target) as aside:
             aside.mkdir()
             yield aside

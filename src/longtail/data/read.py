@@ -25,7 +25,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.graph_files import find_json
 from longtail.data.identity import training_digest
 from longtail.data.lf import read_lf, write_lf
-from longtail.data.lines import open_text_lines
+from longtail.data.lines import new_folder, open_text_lines
 from longtail.data.matrix_folders import (
     FILES,
     read_npz,
@@ -36,8 +36,7 @@ from longtail.data.matrix_folders import (
     write_split_form,
 )
 from longtail.data.vocabularies import Uid, Unknown, Vocabulary, attach_vocabulary, read_vocabulary
-from longtail.errors import ConfigError, DataError, RunError
-from longtail.persistence import no_room_is_an_error, written_aside
+from longtail.errors import ConfigError, DataError
 from longtail.types import Frame
 
 READERS: dict[str, Callable[..., Dataset]] = {
@@ -236,27 +235,11 @@ def sample_folder() -> Path:
 
 def write_sample(folder: Path) -> None:
     """Copy the sample to `folder`, which must not exist or be empty. It appears complete or not at all."""
-    with no_room_is_an_error(folder):
-        target = folder.resolve()
-    _refuse_unless_free(folder, target)
     source = sample_folder()
-    with no_room_is_an_error(folder), written_aside(target) as aside:
+    with new_folder(folder) as aside:
         # Not copytree: it hides the reason of a failure (a full disk), and copies the rights of a read-only
         # installation.
         for file in sorted(path for path in source.rglob("*") if path.is_file()):
             copy = aside / file.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-
-
-def _refuse_unless_free(folder: Path, target: Path) -> None:
-    new = "name a folder that does not exist yet"
-    with no_room_is_an_error(folder):
-        # The finished folder takes the place of an empty one, which a shell that stands in it would not notice.
-        if target == Path.cwd():
-            raise RunError(f"{folder}: is the current folder", f"{new}, for example {folder / 'sample'}")
-        if target.is_dir() and any(target.iterdir()):
-            raise RunError(f"{folder}: the folder exists and is not empty", new)
-        obstacle = next((path for path in (target, *target.parents) if path.exists() and not path.is_dir()), None)
-        if obstacle is not None:
-            raise RunError(f"{folder}: {obstacle} is a file, a folder was expected", new)

@@ -21,6 +21,7 @@ from longtail.data.from_texts import shown
 from longtail.data.lines import line_blocks, write_lines
 from longtail.data.size_limits import COLUMNS
 from longtail.errors import DataError, MissingExtra
+from longtail.report import first_line
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -99,14 +100,10 @@ def plain_values(column: Any, name: str, file: Path | None = None) -> Sequence[A
         ) from None
     except (arrow.ArrowException, ValueError) as problem:
         raise NoValues(
-            f"the column '{name}' of the Parquet file holds values that Python does not know ({_first_line(problem)})",
+            f"the column '{name}' of the Parquet file holds values that Python does not know ({first_line(problem)})",
             "write the column as text, or leave it out",
             file=file,
         ) from None
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).strip().split("\n")[0]
 
 
 def open_table(
@@ -353,7 +350,7 @@ class Parquet:
             yield
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
             raise DataError(
-                f"not a readable Parquet file ({_first_line(problem)})",
+                f"not a readable Parquet file ({first_line(problem)})",
                 "the file is truncated or of another format; write it again",
                 file=self.path,
             ) from None

@@ -26,7 +26,7 @@ from typing import Any
 
 from longtail.data.columns import JSON, URIS, Columns
 from longtail.data.dataset import Dataset, Items, Split
-from longtail.data.find_columns import Asked, Found, find_columns, place_of, quoted
+from longtail.data.find_columns import Asked, Found, find_columns, place_in, place_of, quoted
 from longtail.data.folders import TEST, TRAIN, filter_pairs, with_known, write_shared
 from longtail.data.from_texts import Labelled, Numbered, assembled, is_whole, numbered, shown
 from longtail.data.graph_files import read_graphs
@@ -174,16 +174,6 @@ class IdLists:
         cells = LabelCells(rows, place, self.separator)
         self.separator = cells.separator
         return cells.split(rows, place)
-
-
-def place_in(source: NamedSource, names: Sequence[str], column: str, option: str) -> str:
-    """The column of that name. option: what named it, for the error where there is none."""
-    place = place_of(names, column)
-    if place is None:
-        raise source.error(
-            None, f"no column '{column}'; the columns are {quoted(names)}", f"name one of them: {option} COLUMN"
-        )
-    return place
 
 
 # ---- files ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -105,9 +104,8 @@ def the_model(found: Findings) -> Markup:
         rows.append(("packed", manifest["packed"].get("dtype")))
     probabilities = "calibration" in manifest
     rows.append(("scores are", "probabilities (calibrated)" if probabilities else "the model's own, not calibrated"))
-    settings = bundle.config()
-    tomllib.loads(settings)
-    return joined([facts(rows, "The model"), folded("every setting of its training", tag("pre", settings.strip()))])
+    settings = tag("pre", bundle.config().strip())
+    return joined([facts(rows, "The model"), folded("every setting of its training", settings)])
 
 
 def the_data(found: Findings) -> Markup:

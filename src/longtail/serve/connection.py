@@ -10,35 +10,38 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_BYTES = 65_536
 HEADER_S = 20.0  # or --timeout, where that is less
-READ_BYTES = 65_536  # that who is behind must take within --timeout seconds
+READ_BYTES = 65_536  # of an answer that waits, which a client must read within --timeout seconds
 AHEAD = 100  # requests that may be sent before the first of them is answered
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, which would wait for ever for the end of a head, and keep all of it; which would drop the body of a
-    request that could go on as another protocol, or take it for the next request; which would not answer who has said
-    that nothing more will come; and which would read ever more requests of who sends them without end.
+    """uvicorn's connection with bounds, and without what it gets wrong:
+
+    - It would wait for ever for the end of a head, and keep all of it: `HEADER_S` and `HEADER_BYTES` bound both.
+    - It would keep an answer for ever that its client does not read: see `READ_BYTES`.
+    - It would read requests without end before it has answered the first: at most `AHEAD` are read.
+    - It would drop the body of a request that could go on as another protocol (``Upgrade``), or take it for the next
+      request: see `_parse`.
+    - It would not answer a client that has closed its half of the connection: see `eof_received`.
     """
 
-    _patience: asyncio.TimerHandle | None = None
-    _slow: asyncio.TimerHandle | None = None
-    _sent = 0
+    _head_timer: asyncio.TimerHandle | None = None  # ends the connection if a request does not come in time
+    _reader_timer: asyncio.TimerHandle | None = None  # ends it if an answer is not read in time
+    _head_bytes = 0  # that the parser told of, of the head that is coming
+    _untold_bytes = 0  # that the parser keeps: it tells of a header (also of one behind a body) when all of it is there
+    _in_head = True  # between requests, or in the head of one
     _is_last = False  # no request is read after the one that is all here
-    _answered: Any = None  # the request that is; `cycle` is the last that came
-    _in_head = True
-    # The parser tells of a header (also of one behind a body) when all of it is there; what it keeps until then is
-    # counted here.
-    _received = 0
+    _at_work: Any = None  # the request that is being answered; `cycle` is the last that came
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._note()
-        self._wait()
+        self._tell_count()
+        self._time_head()
 
     def data_received(self, data: bytes) -> None:
         if self._is_last:
             return
-        self._received += len(data)
+        self._untold_bytes += len(data)
         self._unset_keepalive_if_required()
         try:
             self._parse(data)
@@ -48,12 +51,12 @@ class Connection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
         if self.transport.is_closing():
             return
-        if self._received > HEADER_BYTES:
+        if self._untold_bytes > HEADER_BYTES:
             self.send_400_response(f"a head of more than {HEADER_BYTES} bytes")
-        elif not self._is_answering() and self._patience is None:
-            # Bytes end the time that an idle connection has. These begin no request (empty lines), or are of a body
-            # whose request was answered without it.
-            self._wait()
+        elif not self._is_answering() and self._head_timer is None:
+            # uvicorn stops its timer of idle connections when bytes come. These begin no request (empty lines), or are
+            # of a body whose request was answered without it.
+            self._time_head()
 
     def _parse(self, data: bytes) -> None:
         """A request that could go on as another protocol goes on as it is. The parser passes over its body: another one
@@ -77,40 +80,40 @@ class Connection(HttpToolsProtocol):
         self.cycle.keep_alive = False
         return True
 
-    def _wait(self) -> None:
-        self._enough()
+    def _time_head(self) -> None:
+        self._stop_timing_head()
         seconds = min(HEADER_S, self._timeout_s()) if self._in_head else self._timeout_s()
-        self._patience = self.loop.call_later(seconds, self.transport.abort)
+        self._head_timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def _enough(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_timing_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._sent = 0
-        self._wait()
+        self._head_bytes = 0
+        self._time_head()
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
+        self._add_to_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
+        self._add_to_head(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= AHEAD:
             raise ValueError(f"more than {AHEAD} requests ahead")  # the parser passes it on, and the answer is 400
-        self._enough()
-        self._in_head, self._received = False, 0
+        self._stop_timing_head()
+        self._in_head, self._untold_bytes = False, 0
         super().on_headers_complete()
         if self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        self._received = 0
+        self._untold_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -121,17 +124,17 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_reader()
+        self._time_reader()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch_reader()  # also the last of an answer is taken in time, or a connection would never be closed
+        self._time_reader()  # also the last of an answer is taken in time, or a connection would never be closed
 
-    def _watch_reader(self) -> None:
+    def _time_reader(self) -> None:
         """Who does not read holds an answer in memory, and the place of another request."""
-        self._reads()
+        self._stop_timing_reader()
         if left := self.transport.get_write_buffer_size():
-            self._slow = self.loop.call_later(self._timeout_s(), self._look_at_reader, left)
+            self._reader_timer = self.loop.call_later(self._timeout_s(), self._look_at_reader, left)
 
     def _timeout_s(self) -> float:
         application: Any = self.app
@@ -142,38 +145,38 @@ class Connection(HttpToolsProtocol):
         if left and before - left < READ_BYTES:
             self.transport.abort()
         else:
-            self._watch_reader()
+            self._time_reader()
 
-    def _reads(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
+    def _stop_timing_reader(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
     def resume_writing(self) -> None:
-        self._reads()
+        self._stop_timing_reader()
         super().resume_writing()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answered = cycle
+        self._at_work = cycle
         super()._start_asgi_task(cycle, app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._enough()
-        self._reads()
-        if self._answered is not None:
-            self._answered.disconnected = True  # else it would write to nobody, which is an error with a trace
-            self._answered.message_event.set()
+        self._stop_timing_head()
+        self._stop_timing_reader()
+        if self._at_work is not None:
+            self._at_work.disconnected = True  # else it would write to nobody, which is an error with a trace
+            self._at_work.message_event.set()
         super().connection_lost(exc)
-        self._note()
+        self._tell_count()
 
-    def _note(self) -> None:
+    def _tell_count(self) -> None:
         """Workers look at each other's connections when they take new ones."""
         application: Any = self.app
         application.service.counters.worker.connections = len(self.connections)
 
-    def _count(self, size: int) -> None:
-        self._sent += size
-        if self._sent > HEADER_BYTES:
+    def _add_to_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > HEADER_BYTES:
             # The parser passes it on, and the answer is 400.
             raise ValueError(f"a head of more than {HEADER_BYTES} bytes")
 

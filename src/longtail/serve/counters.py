@@ -122,13 +122,9 @@ class Counters:
             count = sum(self.total("route", route, f"status_{status}") for status in (*STATUSES, "other"))
             if not count:
                 continue
-            below = 0.0
-            for bound in SECONDS:
-                below += self.total("route", route, f"up_to_{bound}")
-                yield f'longtail_request_seconds_bucket{{route="{route}",le="{bound:g}"}} {below:.0f}'
-            yield f'longtail_request_seconds_bucket{{route="{route}",le="+Inf"}} {count:.0f}'
-            yield f'longtail_request_seconds_sum{{route="{route}"}} {self.total("route", route, "seconds"):.6f}'
-            yield f'longtail_request_seconds_count{{route="{route}"}} {count:.0f}'
+            pairs = [(f"{bound:g}", self.total("route", route, f"up_to_{bound}")) for bound in SECONDS]
+            seconds = f"{self.total('route', route, 'seconds'):.6f}"
+            yield from _histogram("longtail_request_seconds", f'route="{route}"', pairs, seconds, count)
         yield from _head("longtail_requests_begun", "gauge", "requests that are being answered")
         yield f"longtail_requests_begun {self.total('worker', '', 'begun'):.0f}"
         yield from _head("longtail_connections", "gauge", "connections that are open")
@@ -152,14 +148,9 @@ class Counters:
                 )
         yield from _head("longtail_batch_texts", "histogram", "texts that were ranked together")
         for model in self.models:
-            below = 0.0
-            for bound in TEXTS:
-                below += self.total("model", model, f"of_{bound}")
-                yield f'longtail_batch_texts_bucket{{model="{model}",le="{bound}"}} {below:.0f}'
-            batches = self.total("model", model, "batches")
-            yield f'longtail_batch_texts_bucket{{model="{model}",le="+Inf"}} {batches:.0f}'
-            yield f'longtail_batch_texts_sum{{model="{model}"}} {self.total("model", model, "texts"):.0f}'
-            yield f'longtail_batch_texts_count{{model="{model}"}} {batches:.0f}'
+            pairs = [(str(bound), self.total("model", model, f"of_{bound}")) for bound in TEXTS]
+            texts, batches = f"{self.total('model', model, 'texts'):.0f}", self.total("model", model, "batches")
+            yield from _histogram("longtail_batch_texts", f'model="{model}"', pairs, texts, batches)
         yield from _head("longtail_model_info", "gauge", "the version that a worker answers with")
         for model in self.models:
             place = self._layout["model", model]["version"]
@@ -169,6 +160,17 @@ class Counters:
                     yield f'longtail_model_info{{model="{model}",worker="{slot}",version="{int(row[place]):012x}"}} 1'
         yield from _head("longtail_worker_starts_total", "counter", "workers started, the replaced ones among them")
         yield f"longtail_worker_starts_total {self.total('worker', '', 'started'):.0f}"
+
+
+def _histogram(name: str, label: str, counts: Sequence[tuple[str, float]], total: str, count: float) -> Iterator[str]:
+    """counts: how many are up to each bound and above the one before."""
+    below = 0.0
+    for bound, more in counts:
+        below += more
+        yield f'{name}_bucket{{{label},le="{bound}"}} {below:.0f}'
+    yield f'{name}_bucket{{{label},le="+Inf"}} {count:.0f}'
+    yield f"{name}_sum{{{label}}} {total}"
+    yield f"{name}_count{{{label}}} {count:.0f}"
 
 
 def _head(name: str, kind: str, about: str) -> Iterator[str]:

@@ -164,9 +164,6 @@ class Service:
         if self.begun >= self.limits.requests:
             raise busy(f"{self.begun} requests are being answered already", 1)
 
-    def log(self, event: str, **facts: Any) -> None:
-        log(event, **facts)
-
 
 def log(event: str, **facts: Any) -> None:
     """A line of JSON on standard error."""

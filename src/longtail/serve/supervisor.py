@@ -256,15 +256,10 @@ class Supervisor:
         if wrong := await asyncio.to_thread(self._tried, name, sha):
             return {"error": wrong}
         ready = [worker for worker in self.workers.values() if worker.is_ready]
-        errors = await self._each(ready, do="open", model=name, path=self.paths[name], sha=sha)
-        if errors:
-            for worker in ready:
-                worker.say(do="drop", model=name)
-            return {"error": errors[0]}
+        if wrong := await self._open(ready, name, sha):
+            return {"error": wrong}
         self.current[name] = sha
-        await self._each(ready, do="use", model=name)  # who ends instead has a successor that opens it
-        for worker in ready:
-            worker.models[name] = sha
+        await self._use(ready, name, sha)
         await self._catch_up(name, sha)
         log("model exchanged", model=name, version=sha[:12], previous=previous[:12])
         return {"version": sha[:12], "previous": previous[:12], "workers": len(ready)}
@@ -298,15 +293,27 @@ class Supervisor:
     async def _catch_up(self, name: str, sha: str) -> None:
         """Workers that became ready during an exchange may have opened the version before."""
         while late := [one for one in self.workers.values() if one.is_ready and one.models[name] != sha]:
-            errors = await self._each(late, do="open", model=name, path=self.paths[name], sha=sha)
-            if errors:
-                for worker in late:
-                    worker.say(do="drop", model=name)
-                log("a worker stays with another version", model=name, error=errors[0])
+            if wrong := await self._open(late, name, sha):
+                log("a worker stays with another version", model=name, error=wrong)
                 return
-            await self._each(late, do="use", model=name)
-            for worker in late:
-                worker.models[name] = sha
+            await self._use(late, name, sha)
+
+    async def _open(self, workers: list[Worker], name: str, sha: str) -> str:
+        """Workers open a version beside the one that they have, all of them or none; what went wrong, "" where nothing
+        did.
+        """
+        errors = await self._each(workers, do="open", model=name, path=self.paths[name], sha=sha)
+        if not errors:
+            return ""
+        for worker in workers:
+            worker.say(do="drop", model=name)
+        return errors[0]
+
+    async def _use(self, workers: list[Worker], name: str, sha: str) -> None:
+        """Workers answer with the version that they opened. One that ends instead has a successor, which opens it."""
+        await self._each(workers, do="use", model=name)
+        for worker in workers:
+            worker.models[name] = sha
 
     async def _each(self, workers: list[Worker], **order: Any) -> list[str]:
         """Every worker does as it is told; gives what went wrong."""

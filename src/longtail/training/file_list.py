@@ -5,12 +5,12 @@ A line is an object with a ``path`` and what lies there:
 
     {"path": "run.json"}                                        a file, which may change
     {"path": "stages/0_prepare", "files": {"part.json": ...}}   a folder: size and SHA-256 of each file
-    {"path": "bundle", "holds": "bundle"}                          a bundle, whose manifest lists its files
-    {"path": "trials/0123", "holds": "run"}                        a run of its own
+    {"path": "bundle", "holds": "bundle"}                       a bundle, whose manifest lists its files
+    {"path": "trials/0123", "holds": "run"}                     a run of its own
 
-The first two are of ``run.json`` and ``config.toml``: data sets may have a file of this name and such lines, too, and
-are not to be taken for runs. A line is on the disk before what it tells of appears; a later line of the same path
-counts.
+A list begins with the lines of ``run.json`` and ``config.toml``. A folder with a list that begins otherwise is no run:
+data sets may have a file of this name, too. A line is on the disk before what it tells of appears. Where two lines have
+one path, the later one counts.
 """
 
 from __future__ import annotations
@@ -49,14 +49,6 @@ def is_listed(folder: Path) -> bool:
 
 def _lines(names: Iterable[str]) -> bytes:
     return "".join(json.dumps({"path": name}) + "\n" for name in names).encode()
-
-
-def contents(folder: Path) -> dict[str, Any]:
-    """Size and SHA-256 of every file below a folder, by its path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files
-    }
 
 
 class FileList:

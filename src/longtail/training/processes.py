@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from longtail.errors import ConfigError, LongtailError, RunError, RunTaken
 from longtail.persistence import no_room_is_an_error
+from longtail.writing import held_lock
 
 if TYPE_CHECKING:
     from longtail.nn.shards import Shard
@@ -134,15 +135,8 @@ class Processes:
         self._folder = run / FOLDER
         with no_room_is_an_error(run):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._folder / str(self.rank), os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self._lock)
-                self._lock = None
-                raise RunTaken(
-                    f"{run}: other processes are training here", "wait for them, or give another --out"
-                ) from None
+        taken = RunTaken(f"{run}: other processes are training here", "wait for them, or give another --out")
+        self._lock = held_lock(self._folder / str(self.rank), taken)
         self._write(f"{os.getpid()}\n")
         self.wait()
         threading.Thread(target=self._look_after, name="longtail-processes", daemon=True).start()

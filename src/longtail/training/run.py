@@ -20,7 +20,6 @@ state is ever saved.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.bundle import contents
 from longtail.config import differences
 from longtail.errors import ConfigError, RunError, RunTaken
 from longtail.persistence import (
@@ -47,12 +47,12 @@ from longtail.persistence import (
     write_json,
     written_aside,
 )
-from longtail.training.file_list import LOCK, FileList, contents, is_listed
+from longtail.training.file_list import LOCK, FileList, is_listed
 from longtail.training.file_list import NAME as LIST_NAME
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
 from longtail.training.processes import Processes
 from longtail.training.progress import Display, SilentDisplay, Task
-from longtail.writing import is_aside, is_litter, make_folder, refuse_sealed
+from longtail.writing import held_lock, is_aside, is_litter, make_folder, refuse_sealed
 
 if TYPE_CHECKING:
     from longtail.nn.shards import Shard
@@ -174,7 +174,7 @@ class Run:
         together: where several processes train, all of them make it; else the first does, and the others wait. The
         first one saves it.
         """
-        folder = self._stage_folder(name, lambda aside: save_part(make(), aside), make if together else None)
+        folder = self._stage_folder(name, make, save_part, together=together)
         loaded: Result = load_part(folder)
         self._last = loaded, folder
         return loaded
@@ -183,23 +183,26 @@ class Run:
         """The folder of stage `name`, which `write` makes where it is given: for what is larger than memory. It
         appears whole, is listed with checksums and is checked when it is used again, as that of any stage.
         """
-        return self._stage_folder(name, write, None)
+        return self._stage_folder(name, lambda: None, lambda _, aside: write(aside), together=False)
 
-    def _stage_folder(self, name: str, write: Callable[[Path], None], on_others: Callable[[], object] | None) -> Path:
-        """on_others: what processes do meanwhile that are not the first."""
+    def _stage_folder(
+        self, name: str, make: Callable[[], Any], write: Callable[[Any, Path], None], *, together: bool
+    ) -> Path:
+        """What `make` gives is written by `write`. It is made before anything is written: what goes wrong with it is
+        not said to be wrong with the folder.
+        """
         folder = self.folder / "stages" / name
         if self.processes.agreed(not folder.exists()):
             self._say_begin(name)
             # A stage may have stages inside it: the outer one goes on when an inner one is done.
             outer, self._stage = self._stage, name
             started = time.monotonic()
+            made = make() if self.processes.first or together else None
             if self.processes.first:
                 with written_aside(folder) as aside:
-                    write(aside)
+                    write(made, aside)
                     self.files.add(folder, files=contents(aside))
                 self.files.remove(self.folder / "work" / name)
-            elif on_others is not None:
-                on_others()
             self.processes.wait()
             self._stage = outer
             self._done_before.clear()
@@ -342,17 +345,8 @@ class Run:
     # ---- lock ----
 
     def _take_lock(self) -> None:
-        # The kernel drops the lock when the process dies, however it dies: no stale lock after a kill.
-        with no_room_is_an_error(self.folder):
-            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self._lock)
-                self._lock = None
-                raise RunTaken(
-                    f"{self.folder}: another process is training here", "wait for it, or choose another --out"
-                ) from None
+        taken = RunTaken(f"{self.folder}: another process is training here", "wait for it, or choose another --out")
+        self._lock = held_lock(self.folder / LOCK, taken)
 
     def close(self) -> None:
         if self._lock is not None:

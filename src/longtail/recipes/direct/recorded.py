@@ -28,6 +28,7 @@ from longtail.nn.row_tables import AdamFactors, RowAdam
 from longtail.recipes.direct.as_one import side_by_side
 from longtail.recipes.direct.objective import BETAS, EPSILON, AllLabels, PaddedTable, TextRows, thinned
 from longtail.recipes.direct.recorded_inputs import FixedInputs, RoomyBags, TextPlan
+from longtail.report import first_line
 from longtail.training.objectives import TrainingObjective
 from longtail.training.run import Run
 from longtail.types import I64
@@ -246,7 +247,7 @@ class RecordedSteps:
             with torch.cuda.graph(graph, pool=self._pool):
                 loss = self._learn(kind)
         except RuntimeError as error:
-            self.refused = str(error).splitlines()[0]
+            self.refused = first_line(error) or type(error).__name__
             self._log("steps", recorded=False, why=self.refused)
             for model in self.models:
                 model.forget()

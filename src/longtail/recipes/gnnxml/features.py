@@ -307,14 +307,6 @@ def unit(vectors: Any) -> F32:
     )
 
 
-def _package_folder(package: str, extra: str) -> Path:
-    """Where a package lies, without importing it."""
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        raise MissingExtra(package, extra, f"features.keygraph.encoder={package}")
-    return Path(next(iter(found.submodule_search_locations)))
-
-
 # ---- the featurizer ----
 
 # Of so few documents a word may be in many without being common.
