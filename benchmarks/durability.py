@@ -18,9 +18,9 @@ from unittest import mock
 
 import longtail
 from benchmarks.record import typed_command, write_result
+from longtail.bundle import contents
 from longtail.data.read import sample_folder
 from longtail.training import run as runs
-from longtail.training.file_list import contents
 
 # Recipes, and settings that make one short: the shorter a training, the larger the share of what is written.
 TRAININGS: dict[str, tuple[str, dict[str, Any]]] = {

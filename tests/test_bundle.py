@@ -203,6 +203,8 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "calibration a text": (edit_manifest(lambda m: m.update(calibration="x")), "'calibration'"),
     "columns a list": (edit_manifest(lambda m: m.update(columns=[1])), "'columns'"),
     **{f"columns {wrong}": (edit_manifest(partial(with_columns, wrong)), "'columns'") for wrong in WRONG_COLUMNS},
+    "a digest that is none": (edit_manifest(lambda m: m.update(data={"digest": 7})), "'data.digest' is '7'"),
+    "a threshold that is none": (edit_manifest(lambda m: m.update(metrics={"threshold": "x"})), "'metrics.threshold'"),
     "half a character": (surrogate, "what no text is made of"),
     "fewer than no documents": (counts_of(-1), "labels of -1 to -1 documents"),
     "more documents than there are": (counts_of(1 << 62), "documents"),

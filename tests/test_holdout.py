@@ -142,6 +142,13 @@ def test_other_data_is_refused(run: Path, planted: Dataset) -> None:
         held_out_data(Predictor.open(run), replace(planted, digest="0"))
 
 
+def test_a_forged_bundle_that_does_not_say_its_data_is_refused(run: Path, grouped: Dataset) -> None:
+    bundle = Predictor.open(run).bundle
+    forged = {name: value for name, value in bundle.manifest.items() if name != "data"}
+    with pytest.raises(DataError, match="not the data that the model was trained on"):
+        held_out_data(Predictor(replace(bundle, manifest=forged)), replace(grouped, test=None))
+
+
 def test_a_group_without_a_share_is_refused(planted: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="group 'shop' without holdout"):
         longtail.train(planted, tmp_path / "run", "tiny", group="shop")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 import threading
@@ -16,7 +18,7 @@ import pytest
 
 from longtail import Predictor, hub, labels
 from longtail.cli import main
-from longtail.errors import BundleError, ConfigError, MissingExtra
+from longtail.errors import BundleError, ConfigError, MissingExtra, RunError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -138,8 +140,20 @@ def test_another_version_of_a_model_is_fetched_whole(
 
 
 def test_errors_without_a_text() -> None:
-    assert hub._first_line(TimeoutError()) == "TimeoutError: "
-    assert hub._first_line(ValueError("a\nb")) == "ValueError: a"
+    assert hub._said(TimeoutError()) == "TimeoutError: "
+    assert hub._said(ValueError("a\nb")) == "ValueError: a"
+
+
+def test_a_full_disk_is_not_said_to_be_a_broken_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip("huggingface_hub")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "snapshot_download", full)
+    with pytest.raises(RunError, match=f"{tmp_path}.*no space left on the disk"):
+        hub.fetch("hf://me/animals")
 
 
 def test_what_is_not_there_is_a_users_error(stand_in: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import NoneType
 from typing import Annotated, Any
 
 import numpy as np
@@ -132,6 +133,12 @@ _SAID: Mapping[str, type] = {
     "shard": dict,
     "label_changes": dict,
 }
+# The same of what is looked up inside of these.
+_SAID_WITHIN: Mapping[tuple[str, str], tuple[type, ...]] = {
+    ("data", "digest"): (str,),
+    ("metrics", "threshold"): (float, int, NoneType),
+    ("calibration", "threshold"): (float, int, NoneType),
+}
 
 
 def check_manifest(folder: Path, manifest: Any) -> None:
@@ -152,16 +159,26 @@ def check_manifest(folder: Path, manifest: Any) -> None:
             f"{path}: the manifest does not match its own checksum",
             "the file was altered or is incomplete; copy the bundle anew",
         )
-    wrong = [name for name, kind in _SAID.items() if name in manifest and type(manifest[name]) is not kind]
-    if "n_labels" not in wrong and manifest.get("n_labels", 0) < 1:
-        wrong.append("n_labels")
-    if "columns" not in wrong and "columns" in manifest and not _are_columns(manifest["columns"]):
-        wrong.append("columns")
-    if wrong:
+    wrong = next(_never_said(manifest), None)
+    if wrong is not None:
         raise BundleError(
-            f"{path}: '{wrong[0]}' is {named(str(manifest.get(wrong[0])))}, which no bundle says",
+            f"{path}: '{wrong[0]}' is {named(str(wrong[1]))}, which no bundle says",
             "the file was altered; do not use the bundle",
         )
+
+
+def _never_said(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values that are wrong; each is looked at only where those before it are right."""
+    for name, kind in _SAID.items():
+        if name in manifest and type(manifest[name]) is not kind:
+            yield name, manifest[name]
+    if manifest.get("n_labels", 0) < 1:
+        yield "n_labels", manifest.get("n_labels")
+    for (name, inner), kinds in _SAID_WITHIN.items():
+        if inner in manifest.get(name, {}) and not isinstance(manifest[name][inner], kinds):
+            yield f"{name}.{inner}", manifest[name][inner]
+    if "columns" in manifest and not _are_columns(manifest["columns"]):
+        yield "columns", manifest["columns"]
 
 
 def _are_columns(saved: Mapping[str, Any]) -> bool:
@@ -379,6 +396,10 @@ class Bundle:
             raise BundleError(
                 f"{self.folder / 'config.toml'}: is no TOML ({problem})", "the bundle was altered; copy it anew"
             ) from problem
+
+    def was_trained_on(self, digest: str) -> bool:
+        """Whether the training documents are those of the data set with this `training_digest`."""
+        return bool(self.manifest.get("data", {}).get("digest") == digest)
 
     def held_out(self) -> StringTable | None:
         """Ids of the documents that were held out of training; None where none were."""

@@ -277,7 +277,7 @@ def unseen(model: Predictor, data: Dataset, display: Display) -> Dataset:
     """`data` without the test documents that training has seen: those with the text of a training document, or with its
     id where ids were given. Where they are many, the file is taken for the training documents, and refused.
     """
-    if model.bundle.manifest["data"]["digest"] != training_digest(data.digest):
+    if not model.bundle.was_trained_on(training_digest(data.digest)):
         raise DataError(
             f"'{data.name}' is not the data that the model was trained on; which documents training has seen is not "
             "known",

@@ -455,7 +455,7 @@ def held_out_data(model: Predictor, data: Dataset, *others: Predictor) -> Datase
             "train both with the same --holdout, --seed and --group, or give test documents: --test FILE",
         )
     rows = np.array([row for row, uid in enumerate(data.train.documents.uids) if uid in known], dtype=np.int64)
-    if len(rows) != len(known) or model.bundle.manifest["data"]["digest"] != training_digest(data.digest):
+    if len(rows) != len(known) or not model.bundle.was_trained_on(training_digest(data.digest)):
         raise DataError(
             f"'{data.name}' is not the data that the model was trained on: {len(rows)} of the {len(known)} documents "
             "that were held out are there",

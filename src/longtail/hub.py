@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from longtail.bundle import MANIFEST, Bundle
-from longtail.errors import BundleError, ConfigError, MissingExtra
-from longtail.persistence import read_json
+from longtail.errors import BundleError, ConfigError, MissingExtra, RunError
+from longtail.persistence import no_room_is_an_error, read_json
 from longtail.report import first_line
 
 SCHEME = "hf://"
@@ -39,8 +39,12 @@ def fetch(address: str) -> Path:
     repository, revision = parsed(address)
     hub = _library("opening a model of the hub")
     folder = cache_folder() / f"{repository.replace('/', '--')}@{(revision or 'main').replace('/', '--')}"
+    wanted = ["bundle/*", "README.md"]
     try:
-        hub.snapshot_download(repository, revision=revision, local_dir=folder, allow_patterns=["bundle/*", "README.md"])
+        with no_room_is_an_error(folder):
+            hub.snapshot_download(repository, revision=revision, local_dir=folder, allow_patterns=wanted)
+    except (RunError, MemoryError):
+        raise
     except Exception as problem:  # of the network, the hub or its library: many classes, all of them reasons to stop
         raise BundleError(
             f"{address}: cannot be fetched ({_said(problem)})",
@@ -55,7 +59,7 @@ def _said(problem: Exception) -> str:
 
 
 def _remove_old(bundle: Path) -> None:
-    """Files of the version that was fetched before, which the library leaves where the new one has none of the name."""
+    """Remove files of the version that was fetched before: the library leaves those that the new one does not have."""
     try:
         listed = {MANIFEST, *read_json(bundle / MANIFEST)["files"]}
     except (BundleError, KeyError, TypeError):
@@ -80,7 +84,7 @@ def push(bundle: Bundle, address: str, *, private: bool = True) -> str:
         try:
             api = hub.HfApi(library_name="longtail")
             made = api.create_repo(repository, private=private, exist_ok=True)
-            # Files of a model that was pushed before go: with them a bundle would not open.
+            # Files of a model that was pushed before are deleted: a bundle with files that it does not list is refused.
             api.upload_folder(
                 repo_id=repository,
                 folder_path=bundle.folder,

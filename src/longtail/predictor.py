@@ -623,8 +623,8 @@ class Predictor:
 
 
 def with_finite_scores(top: TopK) -> TopK:
-    """Without labels whose scores are no finite numbers, as a model gives whose tables hold such: they have no place in
-    any order, and none in JSON.
+    """Without labels whose scores are NaN or infinite: such have no place in any order, and JSON cannot hold them. A
+    model whose tables hold NaN or infinite numbers gives some.
     """
     found = top.ids != TopK.PAD
     real = found & np.isfinite(top.scores)

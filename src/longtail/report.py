@@ -20,7 +20,7 @@ def named(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text whose own line ends would be taken for ours."""
+    """A text without line ends of its own, which would be taken for ours."""
     return " ".join(text.splitlines())
 
 

@@ -6,8 +6,8 @@ What a killed process left aside is removed when its place is next written to: i
 program looks like it.
 
 Only plain files are replaced. A link is followed, and a file keeps its mode and its owner. Whatever else may have the
-name (a device, a pipe, a file that no rename can replace without changing its owner) is written through, once all
-there is to write is there; until then that stands among the temporary files of the system.
+name (a device, a pipe, a file that no rename can replace without changing its owner) is opened and written to. What is
+written is first made whole, then among the temporary files of the system.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _made_aside(folder: Path, name: str) -> Path:
-    """A new folder in which to write what is to be called `name`; that of a killed process is removed."""
+    """A new folder in which to write what is to be called `name`; those that killed processes left are removed."""
     remove_dead(folder, name)
     home = folder / f".{name[:_LONGEST]}.{secrets.token_hex(4)}.tmp"
     home.mkdir(mode=0o700)
@@ -209,8 +209,8 @@ def _held(home: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover. Until then
-    somebody may, and remove it: it is made again.
+    """A new file in `folder`, locked: as long as this process lives, nobody takes the folder for a leftover. Another
+    process may do so before the lock is held, and remove the folder; it is then made again.
     """
     while True:
         with contextlib.suppress(FileExistsError):
@@ -247,7 +247,7 @@ def remove_dead(folder: Path, name: str = "") -> None:
 
 
 def _remove(home: Path) -> None:
-    """With its lock last: by that alone is known, should this process be killed meanwhile, whose the rest was."""
+    """With its lock last: if this process is killed meanwhile, the lock tells that the rest is ours to remove."""
     with contextlib.suppress(OSError):
         for path in home.iterdir():
             if path.name == LOCK:
@@ -272,7 +272,7 @@ def _remove_if_dead(home: Path) -> None:
 
 
 def remove_at_once(folder: Path) -> None:
-    """Remove a folder, which is gone by one rename; what a killed process leaves of it is like what stands aside."""
+    """Remove a folder: it is gone by one rename. What a killed process leaves of it is removed by `remove_dead`."""
     with no_room_is_an_error(folder), _held(_made_aside(folder.parent, folder.name)) as home:
         os.replace(folder, home / folder.name)
         to_disk(folder.parent, inside=False)

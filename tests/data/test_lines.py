@@ -17,6 +17,7 @@ from longtail.data.lines import (
     new_folder,
     open_text_lines,
     read_raw_texts,
+    whole_lines,
     write_lines,
 )
 from longtail.errors import DataError, RunError
@@ -49,6 +50,21 @@ def test_lines_do_not_depend_on_blocks(texts: list[str], block: int, end: bool) 
             numbered = [(first + place, line) for first, found in line_blocks(path) for place, line in enumerate(found)]
             assert [number for number, _ in numbered] == list(range(1, len(wanted) + 1))
             assert all(data.endswith(b"\n") for _, data in list(byte_blocks(path))[:-1])
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 4])
+def test_a_byte_order_mark_may_come_in_pieces_or_alone(block: int) -> None:
+    """As a pipe brings it. A mark alone was taken for the end, and nothing behind it was read."""
+    pieces = ["\ufeffa\nb".encode()[start : start + block] for start in range(0, 6, block)]
+    found = b"".join(lines for _, lines in whole_lines(lambda: pieces.pop(0) if pieces else b""))
+    assert found == b"a\nb"
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_what_is_no_text_is_told_in_pieces_too(block: int) -> None:
+    pieces = [b"PK\x03\x04 and more"[start : start + block] for start in range(0, 8, block)]
+    with pytest.raises(DataError, match="is a zip archive"):
+        list(whole_lines(lambda: pieces.pop(0) if pieces else b""))
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])

@@ -142,6 +142,17 @@ def test_garbage_names_the_file_and_the_line(tmp_path: Path, name: str, content:
     assert caught.value.hint
 
 
+def test_too_little_memory_is_not_said_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rdflib
+
+    def too_large(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(rdflib.Graph, "parse", too_large)
+    with pytest.raises(MemoryError):
+        read_skos(put(tmp_path / "voc.ttl", TURTLE))
+
+
 def test_files_that_are_not_there_and_ids_that_are_not_unique(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_skos(tmp_path / "nowhere.ttl")

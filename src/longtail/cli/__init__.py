@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 # What libraries say that wrap it in an error of another kind (torch; threads).
 _NO_MEMORY = ("can't allocate memory", "out of memory", "can't start new thread", "Cannot allocate memory")
-# What is said of a library that finds no room in memory, or is no file that can be run.
+# What the system says of a library that does not fit into memory, or is missing or broken.
 _NOT_LOADED = ("failed to map segment", "cannot open shared object", "Could not find/load shared object")
 
 

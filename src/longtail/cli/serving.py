@@ -96,6 +96,7 @@ def _limit(name: str, field: str, about: str) -> Callable[[Function], Function]:
 @talk
 def serve(
     talk: Talk,
+    /,
     runs: tuple[str, ...],
     host: str,
     port: int,

@@ -90,7 +90,11 @@ def whole_lines(read: Callable[[], bytes], source: Path | str = "standard input"
     A block is what its chunk brought, so that the lines of a pipe are there as soon as they are written.
     """
     line, unfinished, length, longest = 1, [b""], 0, LINE.most()
-    chunk = read().removeprefix(_BYTE_ORDER_MARK)
+    chunk = read()
+    # What tells a kind of file may come in pieces, and a mark may come alone: that is no end.
+    while chunk and any(mark.startswith(chunk) for mark in (_BYTE_ORDER_MARK, *_NO_TEXT)) and (more := read()):
+        chunk += more
+    chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
     for beginning, (wrong, hint) in _NO_TEXT.items():
         if chunk.startswith(beginning):
             raise DataError(wrong, hint, file=source)

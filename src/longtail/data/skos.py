@@ -114,6 +114,8 @@ def _parsed(path: Path) -> Any:
             file=path,
             line=problem.getLineNumber(),
         ) from None
+    except MemoryError:
+        raise
     # rdflib's parsers raise classes of their own, ValueError, and others: whatever it was, the file is at fault
     except Exception as problem:
         raise DataError(

@@ -536,16 +536,20 @@ def _joined(lists: Mapping[str, list[list[str]]], separator: str) -> Mapping[str
     labels again, else JSON lists.
     """
     cells = {name: [separator.join(labels) for labels in each] for name, each in lists.items()}
-    found: str | None = None
-    try:
-        for name in cells:  # training first
-            table = Rows(_OwnTable(), range(len(cells[name])), {name: cells[name]})
-            reader = LabelCells(table, name, found)
-            found = reader.separator
-            if reader.split(table, name) != lists[name]:
-                break
-        else:
-            return cells
-    except DataError:  # the reader would ask
-        pass
+    if _as_read(cells) == lists:
+        return cells
     return {name: [json.dumps(labels, ensure_ascii=False) for labels in each] for name, each in lists.items()}
+
+
+def _as_read(cells: Mapping[str, list[str]]) -> Mapping[str, list[list[str]]] | None:
+    """The labels that a reader finds in these cells, those of training first; None where it would ask."""
+    found: dict[str, list[list[str]]] = {}
+    separator = None
+    for name, column in cells.items():
+        table = Rows(_OwnTable(), range(len(column)), {name: column})
+        try:
+            reader = LabelCells(table, name, separator)
+            found[name], separator = reader.split(table, name), reader.separator
+        except DataError:
+            return None
+    return found

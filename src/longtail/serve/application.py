@@ -152,8 +152,9 @@ class Application:
             self._note(scope, status or 499, time.perf_counter() - started)
 
     def _origin(self, scope: Any) -> list[tuple[bytes, bytes]]:
-        """Annif's API may be read by pages of any origin, as Annif's own, where the server may be asked for by any
-        name; else it may be read, as ours, by those that the user names.
+        """Headers that say which pages of other origins may read an answer: those that the user names
+        (``--allow-origin``). Annif lets all pages read its answers; so does this server, for Annif's API, but not where
+        it answers only to some names of itself (`hosts`).
         """
         path, allowed = scope["path"], self.service.plan.allow_origin
         if not self.hosts and (path == ANNIF or path.startswith(f"{ANNIF}/")):

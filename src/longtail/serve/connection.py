@@ -74,7 +74,9 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays, although nothing more will come: until all is answered that is here."""
+        """The client will send nothing more. Whether the connection stays open: if a whole request is here, until it is
+        answered.
+        """
         if not (self._is_answering() and self._in_head):
             return False
         self.cycle.keep_alive = False

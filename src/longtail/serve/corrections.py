@@ -39,7 +39,7 @@ def check_file(path: Path) -> None:
 
 
 def _opened(path: str | Path) -> int:
-    """Those who may ask wrote these texts; others on the machine need not read them."""
+    """For its owner alone to read: the texts are of people who ask the server."""
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

@@ -282,7 +282,9 @@ class Hosted(ABC):
     # ---- answers ----
 
     def texts_at_once(self, asked: Wanted, limits: Limits) -> int:
-        """Texts of a request that are ranked together; few where they may need deep rankings: others wait meanwhile."""
+        """How many texts of a request are ranked together. Few where each may need many labels ranked: other requests
+        wait meanwhile.
+        """
         depth = limits.deepest if asked.allow is not None else asked.k + len(asked.exclude)
         return max(1, min(limits.batch_texts, limits.labels // max(1, min(depth, len(self)))))
 

@@ -50,7 +50,7 @@ def as_json(value: Any) -> bytes:
 
 
 def sentence(problem: BaseException) -> str:
-    """What went wrong, for the log and for other processes, which read a line of so many bytes at most."""
+    """What went wrong, for the log and for other processes. Cut: these read lines of bounded length."""
     return cut(getattr(problem, "message", None) or repr(problem))
 
 

@@ -92,7 +92,7 @@ class Control:
         # The supervisor was killed; or what it said is no line of JSON, or too long a one.
         with contextlib.suppress(ConnectionError, ValueError):
             await self._obey(reader, self.service)
-        # Also where nothing is heard any more: who does not hear the end would never end.
+        # Also where the line broke: a worker that cannot hear "stop" would never end.
         self.service.stopping = True
         server.should_exit = True
 

@@ -61,7 +61,7 @@ class _PlainCount:
     def __init__(self, display: PlainDisplay, title: str) -> None:
         self.display, self.title, self.done = display, title, 0
         self.started = self.shown = time.monotonic()
-        self.warm_share, self.warm_at = 0.0, 0.0  # as of a task
+        self.warm_share, self.warm_at = 0.0, 0.0  # of the first report, as `_PlainTask.warm_done`
 
     @property
     def rate(self) -> str:
