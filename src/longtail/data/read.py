@@ -39,6 +39,7 @@ from longtail.data.vocabularies import Uid, Unknown, Vocabulary, attach_vocabula
 from longtail.errors import ConfigError, DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
 from longtail.types import Frame
+from longtail.writing import remove_dead
 
 READERS: dict[str, Callable[..., Dataset]] = {
     "lf": read_lf,
@@ -256,6 +257,7 @@ def _refuse_unless_free(folder: Path, target: Path) -> None:
         if target == Path.cwd():
             raise RunError(f"{folder}: is the current folder", f"{new}, for example {folder / 'sample'}")
         if target.is_dir() and any(target.iterdir()):
+            remove_dead(target.parent, target.name)  # of who was killed just when the folder was there
             raise RunError(f"{folder}: the folder exists and is not empty", new)
         obstacle = next((path for path in (target, *target.parents) if path.exists() and not path.is_dir()), None)
         if obstacle is not None:
