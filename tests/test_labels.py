@@ -25,8 +25,9 @@ from longtail.data.dataset import Dataset
 from longtail.data.label_tables import read_new_labels
 from longtail.data.table_files import open_table
 from longtail.errors import BundleError, ConfigError, DataError, RunError, RunTaken
-from longtail.label_changes import CHANGE, changes_folder, changing
+from longtail.label_changes import CHANGE, _entry, changes_folder, changing
 from longtail.models.new_labels import LabelSpace, Modesty, Nearest, Regression, modest, taught
+from longtail.persistence import map_arrays, write_arrays
 from longtail.training.progress import SilentDisplay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -210,6 +211,7 @@ def forged(change: Path, **said: Any) -> None:
         {"said": {"labels": 5}},
         *({"said": {"labels": [{"id": "x", "text": text}]}} for text in (5, ["x"], None)),
         {"said": {"labels": [{"id": 5, "text": "x"}]}},
+        {"said": {"labels": {}}},
     ],
     ids=str,
 )
@@ -221,7 +223,19 @@ def test_a_forged_change_is_refused(model: Path, said: dict[str, Any]) -> None:
             ask(model)
 
 
-@pytest.mark.parametrize("ids", [None, "id-0", [5], 5], ids=str)
+@pytest.mark.parametrize("count", [-1, 2**63 - 1])
+def test_forged_numbers_of_documents_are_refused(model: Path, count: int) -> None:
+    change = labels.add(model, {"x": "red panda"}).folder
+    arrays = {name: np.array(array) for name, array in map_arrays(change / "added" / "arrays.safetensors").items()}
+    arrays["counts"][0] = count
+    write_arrays(change / "added" / "arrays.safetensors", arrays)
+    files = {path.relative_to(change).as_posix(): path for path in change.rglob("*") if path.name != CHANGE}
+    forged(change, files={name: _entry(path) for name, path in files.items() if path.is_file()})
+    with pytest.raises(BundleError, match="labels of"):
+        Predictor.open(model)
+
+
+@pytest.mark.parametrize("ids", [None, "id-0", [5], 5, {}], ids=str)
 def test_forged_ids_are_refused(model: Path, ids: Any) -> None:
     labels.retire(model, ["id-0"])
     forged(changes_folder(model) / "0001-retire", said={"ids": ids})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from longtail import pipeline
 from longtail.data.dataset import Dataset
-from longtail.errors import ConfigError
+from longtail.errors import ConfigError, RunError
 from longtail.persistence import StringTable
 from longtail.recipes import make_recipe
 from longtail.recipes.tiny import Tiny, TinyConfig
@@ -144,6 +145,15 @@ def test_what_cannot_be_is_refused_before_anything_is_written(planted: Dataset, 
     with pytest.raises(ConfigError, match="already made"):
         pipeline.train(planted, tmp_path / "run", Tiny(TinyConfig()), settings={"classify": {"neighbours": 3}})
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bundle_without_its_manifest_is_said_before_the_work(planted: Dataset, tmp_path: Path) -> None:
+    pipeline.train(planted, tmp_path / "r", "tiny")
+    shutil.rmtree(tmp_path / "r" / "stages")
+    (tmp_path / "r" / "bundle" / "manifest.json").unlink()
+    with pytest.raises(RunError, match=r"manifest\.json: the file is missing"):
+        pipeline.train(planted, tmp_path / "r", "tiny")
+    assert not (tmp_path / "r" / "stages").exists()
 
 
 def test_languages_without_spaces() -> None:

@@ -203,3 +203,6 @@ def test_formats_follow_the_name_of_the_output(
     assert not (tmp_path / "plain.npz").exists()
     assert main(["predict", str(tiny_run), "owl", "--format", "parquet"]) == 2
     assert "parquet needs --output" in capsys.readouterr().err
+    assert main(["predict", str(tiny_run), "owl", "--output", str(tmp_path / "a.npz.gz")]) == 2
+    assert "npz is compressed in itself" in capsys.readouterr().err
+    assert not (tmp_path / "a.npz.gz").exists()

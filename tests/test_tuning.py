@@ -15,6 +15,7 @@ import pytest
 
 from longtail import tuning
 from longtail.choosing import nested
+from longtail.cli import main
 from longtail.config import read_toml, to_tables
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, MissingExtra, RunError
@@ -283,3 +284,15 @@ def test_lists_can_be_tried() -> None:
     choices = choices_of(make_recipe("tiny"), {"features.char_sizes": ((3,), (4,), (3, 5))})
     assert choices == {"features.char_sizes": ([4], [3], [3, 5])}
     assert nested({"a.b.c": 1, "a.d": 2, "e": 3}) == {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
+
+
+def test_the_best_settings_are_not_written_over_a_file_of_the_study(
+    planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "study"
+    words = ["tune", str(planted_folder), "--recipe", "tiny", "--trials", "1", "--study", str(study)]
+    assert main([*words, "--out", str(study / "trials.json")]) == 2
+    said = capsys.readouterr()
+    assert "is a file of the run" in said.err
+    assert "# recipe: tiny" in said.out, "what was found is not lost"
+    assert main([*words, "--out", str(study / "best.toml")]) == 0

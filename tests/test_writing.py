@@ -361,6 +361,19 @@ def test_a_killed_conversion_leaves_nothing_for_ever(planted_folder: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
+@pytest.mark.parametrize("command", [["pack", "RUN"], ["split", "RUN", "--shards", "2"], ["data", "sample"]])
+def test_who_was_killed_when_the_folder_was_there_leaves_nothing_for_ever(
+    command: list[str], direct_run: Path, tmp_path: Path
+) -> None:
+    left = left_by_a_killed_process(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    words = [str(direct_run) if word == "RUN" else word for word in command]
+    assert main([*words, str(tmp_path / "out")]) == 2
+    assert not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 # ---- bundles ----
 
 
@@ -422,6 +435,22 @@ def test_nothing_is_written_over_what_is_read_or_over_files_of_a_run(
     said = capsys.readouterr().err
     assert " is both " in said or "is a file of the run" in said
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_is_written_into_what_is_written_beside_it(
+    direct_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the work is done, not after it."""
+    (tmp_path / "link").symlink_to("out")
+    out, inside = str(tmp_path / "out"), str(tmp_path / "link" / "numbers.json")
+    assert main(["pack", str(direct_run), out, "--json", inside]) == 2
+    assert f"{inside}: --json lies in OUT" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_number_that_is_no_open_file_is_named(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(tiny_run, "--output", "/dev/fd/77") == 2
+    assert "error: /dev/fd/77: cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ IndexError).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from longtail import persistence
 from longtail.bundle import MANIFEST, fitting
 from longtail.data.dataset import Items
-from longtail.errors import LongtailError
+from longtail.errors import ConfigError, LongtailError
+from longtail.search.packed import Packer
 
 PARTS = ("labels", "featurizer", "ranker", "company")
 TEXTS = ("the cat and the noise1 dog", "", "horse noise3 bee qqq", "frog")
@@ -71,7 +73,7 @@ class Forger:
         return f"{folder.relative_to(self.bundle)}: {said}", {folder: saved}
 
     def open_and_ask(self, changed: Mapping[Path, Saved]) -> None:
-        """What a user does with a bundle: open it, rank documents, ask why, look at labels."""
+        """What a user does with a bundle: open it, rank documents, ask why, look at labels, pack it."""
         with self._in_memory(changed):
             labels, featurizer, ranker = (persistence.load_part(self.bundle / name) for name in PARTS[:3])
             opened = fitting(self.bundle, self.manifest, labels, featurizer, ranker)
@@ -90,6 +92,19 @@ class Forger:
             for label in known[:2].tolist():
                 company.neighbours_of(label)
                 company.examples_of(label)
+
+        with contextlib.suppress(ConfigError):  # not every form is packed
+            self._pack(featurizer, ranker)
+
+    def open_and_pack(self) -> None:
+        with self._in_memory({}):
+            featurizer, ranker = (persistence.load_part(self.bundle / name) for name in PARTS[1:3])
+        self._pack(featurizer, ranker)
+
+    def _pack(self, featurizer: Any, ranker: Any) -> None:
+        ranker.packed(Packer("int8", features=10, influence=featurizer.word_influence())).rank(
+            self._batch(featurizer), 3
+        )
 
     @contextmanager
     def _in_memory(self, changed: Mapping[Path, Saved]) -> Iterator[None]:

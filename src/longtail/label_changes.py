@@ -163,9 +163,10 @@ def _is_said(kind: str, said: Any) -> bool:
             "merge": lambda: [*said["ids"], said["into"]],
             "retire": lambda: [*said["ids"]],
         }[kind]()
+        lists = [said[name] for name in ("ids", "labels") if name in said]
     except (LookupError, TypeError):
         return False
-    return not isinstance(said.get("ids"), str) and all(isinstance(text, str) for text in texts)
+    return all(isinstance(one, list) for one in lists) and all(isinstance(text, str) for text in texts)
 
 
 # ---- what the labels are after them ----
@@ -287,11 +288,14 @@ class ChangedLabels:
         """The model with the labels as they are now."""
         ranker, shown = renumbered(self.ranker(), np.array(self.groups, dtype=np.int64))
         some = shown.tolist()
-        table = LabelTable(
-            StringTable.of([self.uids[number] for number in some]),
-            StringTable.of([self.names[number] for number in some]),
-            np.array([self.counts[number] for number in some], dtype=np.int64),
-        )
+        try:
+            table = LabelTable(
+                StringTable.of([self.uids[number] for number in some]),
+                StringTable.of([self.names[number] for number in some]),
+                np.array([self.counts[number] for number in some], dtype=np.int64),
+            )
+        except (ValueError, OverflowError) as problem:
+            raise BundleError(f"{changes_folder(self.plain.folder)}: {problem}", "the folder was altered") from problem
         about = {"trained": len(self.plain.labels), "last": self.last}
         return replace(
             self.plain,

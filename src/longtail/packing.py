@@ -31,7 +31,7 @@ from longtail.search.index import HnswIndex, HnswSettings, Index
 from longtail.search.packed import PackedIndex, PackedType, Packer
 from longtail.search.sketch import WIDTH, SketchIndex
 from longtail.types import F32, TopK
-from longtail.writing import refuse_sealed
+from longtail.writing import refuse_sealed, refuse_taken
 
 SearchKind: TypeAlias = Literal["auto", "exact", "sketch", "leaves", "hnsw"]
 METRICS = ("P@1", "PSP@5")
@@ -80,8 +80,7 @@ def pack(
     """
     model, out = Path(model), Path(out)
     data = data if data is None or isinstance(data, Dataset) else read(Path(data))
-    if out.exists():
-        raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
+    refuse_taken(out)
     refuse_sealed(out)
     if features < 0:
         raise ConfigError(f"features is {features}, expected a whole number >= 0", "0 keeps the vectors of all words")
@@ -179,8 +178,7 @@ def export(model: Predictor, out: Path) -> None:
             f"this model of the recipe '{recipe}' has no transformer to export",
             "train with --set features.checkpoint=FOLDER",
         )
-    if out.exists():
-        raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
+    refuse_taken(out)
     with written_aside(out) as aside:
         aside.mkdir()
         (aside / GRAPH).write_bytes(graph)

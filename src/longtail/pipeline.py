@@ -20,7 +20,7 @@ from longtail.data.dataset import Dataset, Items
 from longtail.data.identity import training_digest
 from longtail.data.large import LargeData, large_data
 from longtail.data.read import read
-from longtail.errors import ConfigError
+from longtail.errors import ConfigError, RunError
 from longtail.evaluation import HeldOut, held_out_metrics
 from longtail.graph.company import Company
 from longtail.persistence import StringTable, written_aside
@@ -34,6 +34,7 @@ from longtail.training.processes import Processes, launched
 from longtail.training.progress import Display, SilentDisplay, display_of_library
 from longtail.training.run import Run, peak_memory_so_far
 from longtail.types import I64, Batch, Frame, Ranker
+from longtail.writing import is_litter
 
 
 def train(
@@ -121,6 +122,11 @@ def train(
         if processes.agreed((bundle / MANIFEST).exists()):
             display.say(f"{run.folder}: this run is finished; --restart begins anew")
             return Predictor.open(bundle)
+        if processes.first and bundle.is_dir() and not all(is_litter(path.name) for path in bundle.iterdir()):
+            raise RunError(
+                f"{bundle / MANIFEST}: the file is missing",
+                "put it back; or move the folder of the bundle away, and give the same command again",
+            )
         if isinstance(dataset, Dataset):
             _say_counts(dataset.repairs, display)
             if held is not None:

@@ -30,6 +30,7 @@ from longtail.persistence import StringTable
 from longtail.report import Metrics, facts_as_html
 from longtail.search.split import ShardLists
 from longtail.types import F32, I32, I64, Batch, Context, ContextRanker, Csr, Frame, FrameKind, TopK
+from longtail.writing import refuse_taken
 
 if TYPE_CHECKING:
     from longtail.data.inputs import InputBlock
@@ -134,8 +135,7 @@ class Predictor:
     def save(self, path: str | Path) -> None:
         """Write the model as a bundle to `path`, which must not exist. It appears complete or not at all."""
         path = Path(path)
-        if path.exists():
-            raise ConfigError(f"{path}: exists already", "name a folder that does not exist")
+        refuse_taken(path)
         ranker: Any = self.bundle.ranker  # a part as well
         written = ("format", "longtail", "n_labels", "files", "manifest_sha256")
         write_bundle(

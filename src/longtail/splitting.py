@@ -15,12 +15,12 @@ from longtail.bundle import SHARD, LabelTable, open_bundle, write_bundle
 from longtail.errors import ConfigError
 from longtail.label_changes import with_changes
 from longtail.persistence import StringTable, written_aside
+from longtail.writing import refuse_taken
 
 
 def split(model: Path, out: Path, shards: int) -> list[Path]:
     """Write the shards of a run's or a bundle's model into the folder `out`, which must not exist."""
-    if out.exists():
-        raise ConfigError(f"{out}: exists already", "name a folder that does not exist")
+    refuse_taken(out)
     trained = open_bundle(model)
     bundle = with_changes(trained)
     if not 1 <= shards <= len(bundle.labels):

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from longtail.errors import RunError, RunTaken
+from longtail.errors import ConfigError, RunError, RunTaken
 
 LOCK = ".longtail.lock"
 _ASIDE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
@@ -38,7 +38,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.EBUSY, errno.ETXTBSY, errno.ENXIO),
     *(errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO, errno.ENODEV),
-    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),  # a file system without locks
+    *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF),  # a file system without locks
 }
 # Libraries written in Rust wrap errors of the system in exceptions of their own.
 _WRAPPED = re.compile(r"\(os error (\d+)\)")
@@ -269,6 +269,14 @@ def _remove_if_dead(home: Path) -> None:
         _remove(home)
     finally:
         os.close(lock)
+
+
+def refuse_taken(path: Path, hint: str = "name a folder that does not exist") -> None:
+    """Where a folder is to be made, nothing is. What was left by who was killed just when it was there goes as well."""
+    with no_room_is_an_error(path):
+        if path.exists():
+            remove_dead(path.resolve().parent, path.resolve().name)
+            raise ConfigError(f"{path}: exists already", hint)
 
 
 def remove_at_once(folder: Path) -> None:

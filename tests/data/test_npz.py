@@ -198,8 +198,9 @@ def test_files_that_are_not_sparse(tmp_path: Path) -> None:
     np.save(buffer, np.eye(2))
     for garbage in (b"", b"garbage", whole[: len(whole) // 2], buffer.getvalue(), pickle.dumps(Bomb())):
         path.write_bytes(garbage)
-        with pytest.raises(DataError, match=r"x\.npz: cannot be read as \.npz"):
+        with pytest.raises(DataError, match=r"x\.npz: cannot be read as \.npz") as caught:
             load_csr(path)
+        assert "pickled" not in str(caught.value), "nobody is told to load one"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "no arrays here")
     with pytest.raises(DataError, match=r"'format' is missing among readme\.txt"):
@@ -257,8 +258,9 @@ def test_dense_files_that_are_no_arrays(tmp_path: Path) -> None:
     np.save(objects, np.array([[Bomb()]], dtype=object), allow_pickle=True)
     for garbage in (b"", b"garbage", whole[:90], pickle.dumps(Bomb()), objects.getvalue()):
         path.write_bytes(garbage)
-        with pytest.raises(DataError, match=r"x\.npy: cannot be read as \.npy"):
+        with pytest.raises(DataError, match=r"x\.npy: cannot be read as \.npy") as caught:
             load_dense(path)
+        assert "pickled" not in str(caught.value), "nobody is told to load one"
     path.write_bytes(npz(tmp_path / "y.npz").read_bytes())
     with pytest.raises(DataError, match="an archive of several arrays"):
         load_dense(path)

@@ -17,6 +17,7 @@ import pytest
 from longtail.data import size_limits as limits
 from longtail.data.inputs import read_documents
 from longtail.data.lines import line_blocks
+from longtail.data.matrices import read_vectors
 from longtail.data.read import read
 from longtail.data.vocabularies import read_vocabulary
 from longtail.errors import ConfigError, DataError
@@ -40,6 +41,14 @@ def npz(path: Path) -> None:
     save_npz(path / "trn_Y.npz", csr_array((np.ones(1), (np.zeros(1, int), np.zeros(1, int))), shape=(2, 200_000_000)))
     save_npz(path / "trn_X.npz", csr_array(np.eye(2)))
     read(path)
+
+
+def zeros(path: Path) -> None:
+    from scipy.sparse import csr_array, save_npz
+
+    ones = csr_array((np.ones(30_000_000, np.float32), np.zeros(30_000_000, np.int32), [0, 30_000_000]), shape=(1, 1))
+    save_npz(path / "a.npz", ones)
+    read_vectors(path / "a.npz")
 
 
 def columns(path: Path) -> None:
@@ -98,6 +107,7 @@ def packed_vocabulary(path: Path) -> None:
 BOMBS: dict[str, tuple[Callable[[Path], None], str]] = {
     "sparse": (sparse, "LONGTAIL_MOST_ITEMS"),
     "npz": (npz, "LONGTAIL_MOST_ITEMS"),
+    "zeros": (zeros, "LONGTAIL_MOST_GROWTH"),
     "columns": (columns, "LONGTAIL_MOST_COLUMNS"),
     "fields": (fields, "LONGTAIL_MOST_COLUMNS"),
     "one_line": (one_line, "LONGTAIL_"),

@@ -4,6 +4,7 @@ same result, bit by bit. How all of it is tried in seconds: `benchmarks.faults.p
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,10 +16,11 @@ from typing import Any
 
 import pytest
 from benchmarks.faults.models import dataset
-from benchmarks.faults.pictures import Film, explored
+from benchmarks.faults.pictures import Film, Screen, explored
 
 import longtail
 from longtail.config import from_text
+from longtail.errors import RunError
 from longtail.persistence import put_json, written_aside
 from longtail.recipes import RECIPES, recipe_class
 from longtail.training.run import Run, StageCheckpoint
@@ -103,6 +105,23 @@ def test_killed_at_any_operation_and_resumed(name: str, home: Path) -> None:
     assert met <= found.moments
     assert any(moment.startswith("a checkpoint of") for moment in found.moments) or name in WITHOUT_EPOCHS
     assert found.cases > len(met)
+
+
+def test_a_restart_killed_at_any_operation_can_be_given_again(home: Path) -> None:
+    run, train = home / "run", training("tiny")
+    train(run)
+    film = Film(run)
+    with film.rolling():
+        longtail.train(dataset("text", 40), run, "tiny", device="cpu", restart=True)
+    identity, screen = json.loads((run / "run.json").read_text()), Screen(home / "tried")
+    assert film.unseen == []
+    assert any(when.startswith("os.remove bundle/manifest.json") for when in film.pictures.values())
+    for picture, when in film.pictures.items():
+        screen.show(picture)
+        try:
+            Run.open(screen.folder, identity, seed=identity["seed"], device="cpu", restart=True).close()
+        except RunError as problem:
+            pytest.fail(f"{when}: {problem}")
 
 
 # ---- a test of the test: planted faults are found ----

@@ -95,6 +95,15 @@ def test_forged_parts_do_no_harm(name: str, model: Callable[[str], Path]) -> Non
     attempt()
 
 
+def test_a_table_of_other_features_is_not_packed(model: Callable[[str], Path]) -> None:
+    forger = Forger(model("direct"))
+    folder = forger.bundle / "ranker" / "encoder"
+    saved = forger.saved[folder]
+    forger.saved[folder] = Saved(saved.head, {"table": saved.arrays["table"][:-1]})
+    with pytest.raises(BundleError, match="do not fit together"):
+        forger.open_and_pack()
+
+
 def test_every_flipped_bit_is_found(model: Callable[[str], Path], tmp_path: Path) -> None:
     import shutil
 

@@ -8,6 +8,7 @@ import fcntl
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import RunError
-from longtail.persistence import StringTable, load_part
+from longtail.persistence import StringTable, load_part, write_json
 from longtail.training.progress import PlainDisplay
 from longtail.training.run import Run, StageCheckpoint, peak_memory_so_far, readable_bytes
 
@@ -245,6 +246,60 @@ def test_restart_refuses_a_folder_with_anything_else(place: str, tmp_path: Path)
             "files.jsonl",
             "run.json",
         ]
+
+
+@pytest.mark.parametrize("call", ["unlink", "rmdir"])
+def test_a_restart_that_was_killed_can_be_given_again(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists are removed after what they name: of a bundle, and of a run inside a run."""
+    with Run.open(tmp_path / "whole", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+        with Run.open(run.writes("trials/1", holds="run"), IDENTITY) as inner:
+            inner.stage("1_first", lambda: words("a"))
+        for folder in (run.writes("bundle", holds="bundle"), inner.folder / "bundle"):
+            (folder / "labels").mkdir(parents=True)
+            (folder / "labels" / "part.json").touch()
+            write_json(folder / "manifest.json", {"files": {"labels/part.json": {}}})
+        inner.writes("bundle", holds="bundle")
+    left, plain = 0, getattr(Path, call)
+
+    def killed_in_time(path: Path, **more: bool) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        plain(path, **more)
+
+    for number in range(100):
+        folder, left = tmp_path / str(number), number
+        shutil.copytree(tmp_path / "whole", folder)
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(Path, call, killed_in_time)
+            Run.open(folder, IDENTITY, restart=True).close()
+            break
+        Run.open(folder, IDENTITY, restart=True).close()
+        assert sorted(path.name for path in folder.iterdir()) == [".lock", "files.jsonl", "run.json"]
+    assert number > 5
+
+
+def test_empty_folders_of_others_stay(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+    mine = tmp_path / "r" / "mine" / "for later"
+    mine.mkdir(parents=True)
+    Run.open(tmp_path / "r", IDENTITY, restart=True).close()
+    assert mine.exists()
+
+
+def test_an_empty_folder_in_a_stage_is_refused_before_anything_is_removed(tmp_path: Path) -> None:
+    """The next stage of that name could not take its place."""
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        run.stage("1_first", lambda: words("a"))
+    (tmp_path / "r" / "stages" / "1_first" / "mine").mkdir()
+    with pytest.raises(RunError, match="mine: was not written by the run"):
+        Run.open(tmp_path / "r", IDENTITY, restart=True)
+    assert (tmp_path / "r" / "stages" / "1_first" / "part.json").exists()
 
 
 def test_restart_follows_no_link(tmp_path: Path) -> None:

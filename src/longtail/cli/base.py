@@ -164,8 +164,8 @@ def _refuse_halves(parameter: click.Parameter, value: str) -> None:
 
 
 def refuse_overwriting(written: Sequence[tuple[str, Path]], read: Sequence[tuple[str, Path]]) -> None:
-    """Nothing is written over what is read, over something else that is written, or over a file of a run or a bundle.
-    Each with what it is called on the command line.
+    """Nothing is written over what is read, over or into something else that is written, or over a file of a run or a
+    bundle. Each with what it is called on the command line.
     """
     from longtail.writing import refuse_sealed
 
@@ -177,6 +177,13 @@ def refuse_overwriting(written: Sequence[tuple[str, Path]], read: Sequence[tuple
         if path.is_file():
             _refuse_listed(path)
         before.append((name, path))
+    for name, path in written:
+        if other := next((other for other, one in written if _lies_in(path, one)), None):
+            raise ConfigError(f"{path}: {name} lies in {other}", "name a place outside of it")
+
+
+def _lies_in(path: Path, other: Path) -> bool:
+    return Path(os.path.realpath(other)) in Path(os.path.realpath(path)).parents
 
 
 def _are_one(path: Path, other: Path) -> bool:

@@ -25,6 +25,7 @@ from longtail.cli.base import (
     optional_data_source,
     output_path,
     path,
+    refuse_overwriting,
     talk,
     write_json_file,
 )
@@ -276,6 +277,7 @@ def tune(
     )
     print(f"{found.render()}\n\n{found.toml()}")
     if out is not None:
+        refuse_overwriting([("--out", out)], [])  # again: the study may just have made such a file
         with written_aside(out) as aside:
             aside.write_text(found.toml(), encoding="utf-8")
         print(f"wrote {out}")

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longtail.errors import ConfigError, DataError
+from longtail.errors import DataError
 from longtail.persistence import written_aside
+from longtail.writing import refuse_taken
 
 if TYPE_CHECKING:
     import pyarrow
@@ -117,8 +118,7 @@ def predict_files(
     """
     from longtail.cluster.ray_connection import connected
 
-    if out.exists():
-        raise ConfigError(f"{out}: exists already", "name a folder that does not exist; answers are written into it")
+    refuse_taken(out, "name a folder that does not exist; answers are written into it")
     if not Path(source).exists():
         raise DataError("no such file or folder", "give a Parquet file, or a folder of them", file=source)
     ray = connected(address, "predict --cluster")

@@ -25,6 +25,7 @@ from longtail.data.from_texts import is_whole, shown
 from longtail.data.size_limits import COLUMNS, LINE, check_growth
 from longtail.errors import DataError, RunError
 from longtail.persistence import no_room_is_an_error, written_aside
+from longtail.writing import remove_dead
 
 BLOCK = 1 << 18  # bytes: large enough that work per block does not count, small enough to stay in the cache
 
@@ -238,6 +239,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         if obstacle is not None:
             raise RunError(f"{folder}: {obstacle} is a file, a folder was expected", new)
         if target.is_dir() and any(target.iterdir()):
+            remove_dead(target.parent, target.name)  # of who was killed just when the folder was there
             raise RunError(f"{folder}: the folder exists and is not empty", new)
         # The new folder would take its place, and a shell that stands in it would not notice.
         if target.is_dir() and target.samefile("."):

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.data.size_limits import check_growth
 from longtail.errors import DataError
 from longtail.persistence import csr_from_pieces
 from longtail.types import F32, Csr
@@ -99,15 +100,22 @@ def _pieces(path: Path, *wanted: str) -> dict[str, NDArray[Any]]:
         if isinstance(loaded, np.ndarray):
             raise ValueError("it holds one dense array")
         with loaded as file:
+            sizes = [(one.compress_size, one.file_size) for one in file.zip.infolist()]
+            check_growth(sum(packed for packed, _ in sizes), sum(size for _, size in sizes), path)
             return {name: file[name] for name in file.files if not wanted or name in wanted}
     except FileNotFoundError:
         raise DataError("the file is missing", "check the path", file=path) from None
     except _UNREADABLE as problem:
         raise DataError(
-            f"cannot be read as .npz ({problem})",
+            f"cannot be read as .npz ({_said(problem)})",
             f"the file is truncated, altered or of another kind; {_SAVE_AGAIN}",
             file=path,
         ) from None
+
+
+def _said(problem: Exception) -> str:
+    """NumPy takes every file that it does not know for a pickle, and says how to load it, which would run its code."""
+    return "neither arrays of NumPy nor an archive of them" if "pickled" in str(problem) else str(problem)
 
 
 def _assembled(pieces: dict[str, NDArray[Any]]) -> Csr:
@@ -145,7 +153,7 @@ def load_dense(path: Path) -> F32:
         raise DataError("the file is missing", "check the path", file=path) from None
     except _UNREADABLE as problem:
         raise DataError(
-            f"cannot be read as .npy ({problem})", "save it again with numpy.save, as numbers", file=path
+            f"cannot be read as .npy ({_said(problem)})", "save it again with numpy.save, as numbers", file=path
         ) from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
         found = (

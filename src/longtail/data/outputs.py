@@ -88,6 +88,8 @@ def format_for(output: Path | None) -> str:
     """The format that the name of a file says, else text."""
     if output is None:
         return "text"
+    if output.name.lower().endswith(".npz.gz"):
+        raise ConfigError(f"{output}: npz is compressed in itself", f"name it {output.stem}")
     return "npz" if output.suffix.lower() == ".npz" else format_of(output) or "text"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.declared import Shaped, Sized
-from longtail.errors import ConfigError
+from longtail.errors import BundleError, ConfigError
 from longtail.kernels.arrays import freeze, frozen
 from longtail.kernels.threads import threads_for
 from longtail.persistence import DataPart
@@ -345,6 +345,11 @@ class Packer:
         """(V,) which vectors of words are kept: none that is zero; the `features` that move documents most."""
         length = np.sqrt(np.einsum("vd,vd->v", table, table, dtype=np.float32))
         keep: BoolArray = length > 0
+        if self.influence is not None and len(self.influence) != len(length):
+            raise BundleError(
+                f"a table of {len(length):,} features, and a featurizer of {len(self.influence):,}",
+                "the parts of the bundle do not fit together; copy it anew",
+            )
         if self.features and self.features < np.count_nonzero(keep):
             weight = length if self.influence is None else length * self.influence
             keep = np.zeros_like(keep)

@@ -118,9 +118,30 @@ class FileList:
             raise RunError(f"{min(found.values())}: a file that the run did not write", "move it away")
 
     def foreign(self) -> Path | None:
-        """Something below the folder that the run did not write; None where there is nothing."""
+        """Something below the folder that the run did not write; None where there is nothing. Folders with nothing in
+        them count inside stages and bundles, which they would keep from being replaced.
+        """
         known = set(self._known())
-        return next((path for path in sorted(_files(self.folder)) if path not in known), None)
+        own = self._own_folders(known)
+        found = [path for path in _files(self.folder) if path not in known]
+        for folder, kind in self._listed_folders():
+            found += [path for path in _folders(folder) if kind != "run" and path not in own]
+        return min(found, default=None)
+
+    def _listed_folders(self) -> Iterator[tuple[Path, str]]:
+        """Each with what it holds; also those of runs inside this one."""
+        for name, entry in self.entries.items():
+            path = self.folder / name
+            if "files" in entry or "holds" in entry:
+                yield path, entry.get("holds", "files")
+            if entry.get("holds") == "run" and is_listed(path):
+                yield from FileList(path)._listed_folders()
+
+    def _own_folders(self, known: Iterable[Path]) -> set[Path]:
+        """Folders that the run made: those that are listed, and that hold what is listed."""
+        listed = [*known, *(folder / "any" for folder, _ in self._listed_folders())]
+        own = {above for path in listed for above in path.parents}
+        return {folder for folder in own if folder != self.folder and folder.is_relative_to(self.folder)}
 
     def _known(self) -> Iterator[Path]:
         yield from (self.file, self.folder / LOCK)
@@ -143,19 +164,29 @@ class FileList:
         return path in set(self._known())
 
     def remove(self, below: Path | None = None) -> None:
-        """Remove what the run wrote, all of it or what lies below a folder. ``run.json`` goes last: as long as it is
-        there, nothing of another run can be begun beside what is left of this one.
+        """Remove what the run wrote, all of it or what lies below a folder, with the folders that this empties. A list
+        (the manifest of a bundle, the list of a run inside this one) goes after all that it names: whoever goes on
+        where this was interrupted knows by it whose the rest is. ``run.json`` goes last: as long as it is there,
+        nothing of another run can be begun beside what is left of this one.
         """
         root = self.folder if below is None else below
-        kept = {self.file, self.folder / LOCK}
-        listed = [path for path in self._known() if path not in kept and path.is_relative_to(root)]
-        for path in sorted(listed, key=lambda path: path.name == "run.json"):
+        for folder, _, _ in os.walk(root):
+            remove_dead(Path(folder))
+        known = [path for path in self._known() if path not in (self.file, self.folder / LOCK)]
+        own = {folder for folder in self._own_folders(known) if folder.is_relative_to(root)}
+        for path in sorted((path for path in known if path.is_relative_to(root)), key=self._turn):
             if not path.is_symlink():
                 path.unlink(missing_ok=True)
-        for folder, _, _ in os.walk(root, topdown=False):
-            remove_dead(Path(folder))
-            if Path(folder) != self.folder:
-                _remove_empty(Path(folder))
+            for folder in path.parents:
+                if folder not in own or not _remove_empty(folder):
+                    break
+        for folder in sorted(own, reverse=True):
+            _remove_empty(folder)
+
+    def _turn(self, path: Path) -> tuple[bool, bool, int]:
+        """By which files are sorted that are removed: inner lists before outer ones."""
+        is_list = path.name in (MANIFEST, NAME)
+        return path == self.folder / "run.json", is_list, -len(path.parts) if is_list else 0
 
     def remove_leftovers(self) -> None:
         """What a killed process had written aside and not yet renamed. Safe: the run is locked."""
@@ -163,14 +194,17 @@ class FileList:
             remove_dead(Path(folder))
 
 
-def _remove_empty(folder: Path) -> None:
-    """A folder with nothing in it but what systems leave anywhere: that would be in the way of the next of its name."""
-    left = list(folder.iterdir())
+def _remove_empty(folder: Path) -> bool:
+    """A folder with nothing in it but what systems leave anywhere: that would be in the way of the next of its name.
+    Gives whether it is gone.
+    """
     with contextlib.suppress(OSError):
+        left = [] if folder.is_symlink() else list(folder.iterdir())
         if all(is_litter(path.name) for path in left):
             for path in left:
                 path.unlink()
             folder.rmdir()
+    return not folder.exists()
 
 
 def remove_run(folder: Path) -> None:
@@ -206,6 +240,13 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not _passes(Path(place) / name)]
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         yield from (Path(place) / name for name in [*files, *links] if not is_litter(name))
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """Folders below a folder, but those that pass."""
+    for place, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if not _passes(Path(place) / name)]
+        yield from (Path(place) / name for name in folders)
 
 
 def _passes(folder: Path) -> bool:
