@@ -18,14 +18,14 @@ from tests.test_cli import fails
 
 import longtail
 from longtail import Predictor, labels
-from longtail.bundle import digest_of, open_bundle
+from longtail.bundle import digest_of, entry_of, open_bundle
 from longtail.cli import main
 from longtail.compare import compare
 from longtail.data.dataset import Dataset
 from longtail.data.label_tables import read_new_labels
 from longtail.data.table_files import open_table
 from longtail.errors import BundleError, ConfigError, DataError, RunError, RunTaken
-from longtail.label_changes import CHANGE, _entry, changes_folder, changing
+from longtail.label_changes import CHANGE, changes_folder, changing
 from longtail.models.new_labels import LabelSpace, Modesty, Nearest, Regression, modest, taught
 from longtail.persistence import map_arrays, write_arrays
 from longtail.training.progress import SilentDisplay
@@ -230,7 +230,7 @@ def test_forged_numbers_of_documents_are_refused(model: Path, count: int) -> Non
     arrays["counts"][0] = count
     write_arrays(change / "added" / "arrays.safetensors", arrays)
     files = {path.relative_to(change).as_posix(): path for path in change.rglob("*") if path.name != CHANGE}
-    forged(change, files={name: _entry(path) for name, path in files.items() if path.is_file()})
+    forged(change, files={name: entry_of(path) for name, path in files.items() if path.is_file()})
     with pytest.raises(BundleError, match="labels of"):
         Predictor.open(model)
 
