@@ -43,6 +43,27 @@ def npz(path: Path) -> None:
     read(path)
 
 
+def _repeated(path: Path) -> Path:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    text = arrow.DictionaryArray.from_arrays(arrow.array(np.zeros(30_000, np.int32)), arrow.array(["honey " * 3000]))
+    parquet.write_table(arrow.table({"title": text, "labels": ["bees"] * 30_000}), path, compression="zstd")
+    return path
+
+
+def parquet_data(path: Path) -> None:
+    read(_repeated(path / "a.parquet"))
+
+
+def parquet_documents(path: Path) -> None:
+    read_documents(str(_repeated(path / "a.parquet")))
+
+
+def parquet_columns(path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({f"c{n}": ["a"] for n in range(3000)}), path / "a.parquet")
+    read(path / "a.parquet")
+
+
 def zeros(path: Path) -> None:
     from scipy.sparse import csr_array, save_npz
 
@@ -107,6 +128,9 @@ def packed_vocabulary(path: Path) -> None:
 BOMBS: dict[str, tuple[Callable[[Path], None], str]] = {
     "sparse": (sparse, "LONGTAIL_MOST_ITEMS"),
     "npz": (npz, "LONGTAIL_MOST_ITEMS"),
+    "parquet_data": (parquet_data, "LONGTAIL_MOST_GROWTH"),
+    "parquet_documents": (parquet_documents, "LONGTAIL_MOST_GROWTH"),
+    "parquet_columns": (parquet_columns, "LONGTAIL_MOST_COLUMNS"),
     "zeros": (zeros, "LONGTAIL_MOST_GROWTH"),
     "columns": (columns, "LONGTAIL_MOST_COLUMNS"),
     "fields": (fields, "LONGTAIL_MOST_COLUMNS"),

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from longtail.data.from_texts import shown
 from longtail.data.lines import line_blocks, write_lines
-from longtail.data.size_limits import COLUMNS
+from longtail.data.size_limits import COLUMNS, check_growth
 from longtail.errors import DataError, MissingExtra
 from longtail.report import first_line
 
@@ -314,6 +314,7 @@ class Parquet:
     def columns(self) -> list[str]:
         with self._opened() as file:
             names = list(file.schema_arrow.names)
+        COLUMNS.check(len(names), "columns", self.path)
         if (twice := name_twice(names)) is not None:
             raise self.error(None, f"two columns are called '{twice}'", "give every column a name of its own")
         return names
@@ -325,11 +326,13 @@ class Parquet:
 
     def blocks(self, wanted: Sequence[str], size: int) -> Iterator[RowBlock]:
         """An empty file gives an empty block, so that the types of its columns are known."""
-        done = 0
+        done = made = 0
         with self._opened() as file:
-            total = file.metadata.num_rows
+            total, packed = file.metadata.num_rows, self.path.stat().st_size
             empty = [] if total else [file.schema_arrow.empty_table()]
             for batch in chain(empty, file.iter_batches(size, columns=list(wanted))):
+                made += sum(map(_bytes_of, batch.columns))
+                check_growth(packed, made, self.path)
                 yield range(done + 1, done + 1 + len(batch)), {name: batch[name] for name in wanted}
                 done += len(batch)
                 self.on_read(done / max(1, total))
@@ -354,6 +357,22 @@ class Parquet:
                 "the file is truncated or of another format; write it again",
                 file=self.path,
             ) from None
+
+
+def _bytes_of(column: Any) -> int:
+    """Of the values of an Arrow array, each by itself: in a file, texts that are repeated may stand once."""
+    import pyarrow
+    from pyarrow import compute
+
+    types, kind = pyarrow.types, column.type
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _bytes_of(column.flatten())
+    if not types.is_dictionary(kind):
+        return int(column.nbytes)
+    values = column.dictionary
+    if not (types.is_string(values.type) or types.is_large_string(values.type)):
+        return int(column.indices.nbytes)
+    return int(compute.sum(compute.binary_length(values).take(column.indices)).as_py() or 0)
 
 
 def arrow_modules() -> tuple[Any, Any]:
