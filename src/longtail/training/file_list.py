@@ -178,8 +178,8 @@ class FileList:
         nothing of another run can be begun beside what is left of this one.
         """
         root = self.folder if below is None else below
-        for folder, _, _ in os.walk(root):
-            remove_dead(Path(folder))
+        for place, _, _ in os.walk(root):
+            remove_dead(Path(place))
         known = [path for path in self._known() if path not in (self.file, self.folder / LOCK)]
         own = {folder for folder in self._own_folders(known) if folder.is_relative_to(root)}
         for path in sorted((path for path in known if path.is_relative_to(root)), key=self._turn):
