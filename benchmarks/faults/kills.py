@@ -90,18 +90,24 @@ class Trainings:
         self.name, self.home = name, folder / name
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(parents=True)
-        self.log, counted = self.home / "log", self.home / "count"
+        self.log = self.home / "log"
+        train_small(name, self.home / "warm")  # here, so that every process that is forked off has all kernels
+        self.operations = self._counted(die)
+        self.expected = content(self.home / "whole" / "bundle")
+
+    def _counted(self, act: Callable[[], None]) -> int:
+        """Operations of a whole training: those at which `act` can be done."""
+        whole, counted = self.home / "whole", self.home / "count"
 
         def counting() -> None:
-            seen = Operations(self.home / "whole", 0, die)
-            train_small(name, self.home / "whole")
+            seen = Operations(whole, 0, act)
+            train_small(self.name, whole)
             counted.write_text(str(seen.count))
 
-        train_small(name, self.home / "warm")  # here, so that every process that is forked off has all kernels
+        shutil.rmtree(whole, ignore_errors=True)
         if in_child(counting, self.log):
-            raise RuntimeError(f"{name} does not train: {self.log.read_text()[-500:]}")
-        self.operations = int(counted.read_text())
-        self.expected = content(self.home / "whole" / "bundle")
+            raise RuntimeError(f"{self.name} does not train: {self.log.read_text()[-500:]}")
+        return int(counted.read_text())
 
     def attempt(self, kind: str, seed: int) -> tuple[int, str]:
         """How many faults there were, and what is wrong ("" for nothing)."""
@@ -128,6 +134,26 @@ class Trainings:
             return faults, f"{kind} at {places}: another bundle"
         left = [str(path.relative_to(run)) for path in run.rglob("*") if path.name.endswith((".tmp", ".old"))]
         return faults, f"{kind} at {places}: left behind {left}" if left else ""
+
+    def full_everywhere(self) -> tuple[int, str]:
+        """A disk that is full at one operation after the other that needs room: each is refused, and leaves what can be
+        gone on with. Of states that many operations leave one is trained to the end.
+        """
+        run, ended = self.home / "broken", set[str]()
+        operations = self._counted(disk_full)
+        for place in range(1, operations + 1):
+            shutil.rmtree(run, ignore_errors=True)
+            code = in_child(partial(self._with, "disk", place, 0, run), self.log)
+            if code not in (0, REFUSED):
+                return place, f"operation {place}: exit code {code}: {self.log.read_text()[-800:]}"
+            state = "\n".join(sorted(str(path.relative_to(run)) for path in run.rglob("*")))
+            if state in ended:
+                continue
+            ended.add(state)
+            code = in_child(lambda: train_small(self.name, run), self.log)
+            if code or content(run / "bundle") != self.expected:
+                return place, f"operation {place}: cannot be resumed to the same bundle, exit code {code}"
+        return operations, ""
 
     def _with(self, kind: str, place: int, room: int, run: Path) -> None:
         if kind == "memory":

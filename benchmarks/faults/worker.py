@@ -95,7 +95,15 @@ def broken(kind: str) -> Callable[[Path], Attempt]:
     return start
 
 
+def full_everywhere(folder: Path) -> Attempt:
+    """A full disk at every operation of the smallest training; one try is all of them."""
+    from benchmarks.faults.kills import Trainings
+
+    return lambda _: Trainings("tiny", folder / "full").full_everywhere()
+
+
 KINDS: dict[str, Callable[[Path], Attempt]] = {
+    "full": full_everywhere,
     "forged": forged,
     "files": files,
     "texts": texts,

@@ -37,3 +37,7 @@ def tried(kind: str, folder: Path, count: int) -> int:
 @pytest.mark.parametrize("kind", BUDGET)
 def test_nothing_is_lost(kind: str, tmp_path: Path) -> None:
     assert tried(kind, tmp_path, BUDGET[kind]) >= BUDGET[kind]
+
+
+def test_a_full_disk_at_every_operation(tmp_path: Path) -> None:
+    assert tried("full", tmp_path, 1) > 40
