@@ -225,7 +225,7 @@ def check_files(folder: Path, files: Mapping[str, Any], *, verify: bool) -> None
                 f"{folder / name}: the content does not match its SHA-256 in the manifest",
                 "the file was altered; copy the bundle anew",
             )
-    foreign = sorted(name for name in present - files.keys() - {MANIFEST} if not _LEFT_BEHIND.match(name))
+    foreign = sorted(name for name in present - files.keys() - {MANIFEST} if not is_left_behind(name))
     if foreign:
         raise BundleError(
             f"{folder / foreign[0]}: a file that the manifest does not know",
@@ -261,8 +261,14 @@ def _plain_files(folder: Path) -> Iterator[Path]:
                 )
 
 
-# What a calibration that was interrupted may leave in a bundle. Nothing reads it.
-_LEFT_BEHIND = re.compile(rf"{CALIBRATION}-[0-9a-f]{{12}}/")
+_CALIBRATION_FILE = re.compile(rf"{CALIBRATION}-[0-9a-f]{{12}}/")
+
+
+def is_left_behind(name: str) -> bool:
+    """Whether a file of a bundle that its manifest does not list is of a calibration: whoever put it there, or took it
+    out, was killed. Nothing reads it.
+    """
+    return _CALIBRATION_FILE.match(name) is not None
 
 
 def sha256(path: Path) -> str:

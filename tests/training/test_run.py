@@ -283,6 +283,16 @@ def test_a_restart_that_was_killed_can_be_given_again(
     assert number > 5
 
 
+def test_what_a_killed_calibration_left_in_the_bundle_is_the_runs_own(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", IDENTITY) as run:
+        bundle = run.writes("bundle", holds="bundle")
+    (bundle / "calibration-0123456789ab").mkdir(parents=True)
+    (bundle / "calibration-0123456789ab" / "part.json").touch()
+    write_json(bundle / "manifest.json", {"files": {}})
+    Run.open(tmp_path / "r", IDENTITY, restart=True).close()
+    assert not bundle.exists()
+
+
 def test_empty_folders_of_others_stay(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", IDENTITY) as run:
         run.stage("1_first", lambda: words("a"))

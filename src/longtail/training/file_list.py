@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from longtail.bundle import MANIFEST, sha256
+from longtail.bundle import MANIFEST, is_left_behind, sha256
 from longtail.errors import BundleError, RunError
 from longtail.persistence import read_json
 from longtail.training.processes import FOLDER as PROCESSES_FOLDER
@@ -261,6 +261,7 @@ def _passes(folder: Path) -> bool:
 def _listed_in_bundle(folder: Path) -> list[str]:
     try:
         files = read_json(folder / MANIFEST)["files"]
-        return [MANIFEST, *(name for name in files if _is_below(name))]
-    except (BundleError, KeyError, TypeError):
+        present = {path.relative_to(folder).as_posix() for path in _files(folder)}
+        return [MANIFEST, *filter(_is_below, files), *filter(is_left_behind, present - files.keys())]
+    except (BundleError, KeyError, TypeError, AttributeError):
         return []
