@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -168,6 +168,13 @@ def test_a_pipe_with_a_name(tiny_run: Path, tmp_path: Path, capsys: pytest.Captu
     assert "id-owl" in capsys.readouterr().out
     assert main(["predict", str(tiny_run), "--input", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
+
+
+def test_a_dash_is_no_file(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(tiny_run), "owl", "--output", "-"]) == 2
+    assert "standard output is /dev/stdout" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_threshold(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

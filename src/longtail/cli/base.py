@@ -282,6 +282,13 @@ class NamedPath(click.Path):
 class OutputPath(NamedPath):
     """Where a command writes. See `refuse_overwriting`."""
 
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        if value == "-":  # else a file of this name, where standard output was meant
+            self.fail(
+                "'-', expected a path; standard output is /dev/stdout, a file of that name ./-", parameter, context
+            )
+        return super().convert(value, parameter, context)
+
 
 class AnyText(click.types.StringParamType):
     """Text that may hold bytes which are no UTF-8: the command mends it, or it names a file."""
