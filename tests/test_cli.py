@@ -193,6 +193,18 @@ def test_predict_output_file_is_whole_or_absent(
     fails(capsys, "predict", str(tiny_run), "owl", "--output", str(out / "below"))
 
 
+def test_predict_writes_no_text_under_the_name_of_a_spreadsheet(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "answers.XLSX"
+    error, hint = fails(capsys, "predict", str(tiny_run), "owl", "--output", str(out))
+    assert "answers.XLSX" in error
+    assert ".xlsx files are not written" in error
+    assert ".csv" in hint
+    assert not out.exists()
+    assert main(["predict", str(tiny_run), "owl", "--output", str(out), "--format", "text"]) == 0, "said knowingly"
+
+
 def test_compare_two_models_and_prediction_files(
     tiny_run: Path, planted_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

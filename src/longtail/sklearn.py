@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,8 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``settings__train__epochs``.
     text: text columns, where X is a frame; or a dict of columns and weights.
     label_texts: a text per label; without it a label that is a string is its own text.
-    threshold: score from which on ``predict`` gives a label to a text, where texts may have several.
+    threshold: score from which on ``predict`` gives a label to a text, where texts may have several. Scores of recipes
+        differ (``direct`` seldom gives 0.5 to what no similar training text has): choose it on texts apart.
     candidates: so many of the best labels of a text get a score in ``predict_proba``; all others count as 0.
     random_state: seed.  device: auto, cpu or cuda.  verbose: whether progress is shown.
     out: the run folder, which ``fit`` empties if it is one of an earlier fit. None: a temporary folder that lives as
@@ -157,10 +159,23 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.classes_[np.where(best == TopK.PAD, np.argmax(self.model_.bundle.labels.counts), best)]
         top = self._ranked(X, self.candidates)
         chosen = (top.ids != TopK.PAD) & (top.scores >= self.threshold)
+        self._warn_of_few(top, chosen)
         if self._given_as == "lists":
             return [self.classes_[ids[take]].tolist() for ids, take in zip(top.ids, chosen, strict=True)]
         matrix = _matrix(top, chosen, len(self.classes_)).astype(np.int64)
         return matrix if self._given_as == "sparse" else matrix.toarray()
+
+    def _warn_of_few(self, top: TopK, chosen: NDArray[np.bool_]) -> None:
+        """Scores of recipes differ, so that a threshold may be out of reach; nothing else would say so."""
+        answered = (top.ids != TopK.PAD).any(axis=1)
+        bare = int((answered & ~chosen.any(axis=1)).sum())
+        if 2 * bare > len(answered):
+            best = np.median(top.scores[answered, 0])
+            warnings.warn(
+                f"{bare} of {len(answered)} texts have no label with a score of {self.threshold:g} (threshold) or "
+                f"more; their best ones have {best:.2f} in the middle. Set a lower threshold, or ask predict_top_k.",
+                stacklevel=3,
+            )
 
     def predict_proba(self, X: Any) -> Csr:
         """(texts, labels) CSR: the scores, between 0 and 1, of the `candidates` best labels of every text.

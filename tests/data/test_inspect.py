@@ -50,6 +50,19 @@ def test_labels_that_look_like_ids_are_doubted() -> None:
     assert "labels-like-ids" not in codes(Dataset.from_texts(texts[:5], [[f"sku-{n}"] for n in range(5)])), "by chance"
 
 
+def test_a_truth_that_lost_much_is_doubted() -> None:
+    texts, labels = [f"text {n}" for n in range(40)], [["a"], ["b"]] * 20
+    asked = [f"asked {n}" for n in range(19)]
+    half = Dataset.from_texts(texts, labels, test_texts=asked, test_labels=[["a", f"new {n}"] for n in range(19)])
+    assert "50.0% of all labels of test documents are unknown to training" in str(check(half)[0])
+    few = Dataset.from_texts(texts, labels, test_texts=asked, test_labels=[*[["a"]] * 18, ["b", "new"]])
+    assert few.repairs, "one of twenty is 5%"
+    assert "test-labels-unknown" in codes(few, "warning")
+    fewer = Dataset.from_texts(texts, labels, test_texts=asked, test_labels=[*[["a", "b"]] * 18, ["b", "new"]])
+    assert fewer.repairs, "one of 38 is printed as a repair, and that is enough"
+    assert "test-labels-unknown" not in codes(fewer)
+
+
 def test_labels_of_one_text_are_named() -> None:
     (found,) = [finding for finding in check(small()) if finding.code == "labels-same-text"]
     assert "such as 'cat' and 'dog'" in found.message

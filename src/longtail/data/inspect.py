@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from longtail.data.dataset import Dataset, Graph, Items, Split
+from longtail.data.from_texts import UNKNOWN_TO_TRAINING
 from longtail.data.graph_files import drop_test_anchors
 from longtail.data.identity import check_reciprocal, full_texts, repeated, self_pairs
 from longtail.metrics import drop_masked_targets
@@ -21,6 +22,8 @@ from longtail.types import Csr
 Level = Literal["error", "warning", "note"]
 # Share of documents with a label of their own, of so many or more, from which labels look like ids.
 _LIKE_IDS, _ENOUGH = 0.9, 10
+# Share of the pairs of test documents and labels that may be dropped before numbers on the rest need a warning.
+_MANY_DROPPED = 0.05
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,8 @@ def check(dataset: Dataset, counts: Mapping[str, Any] | None = None) -> list[Fin
             )
         )
     else:
-        findings += [*_check_split(dataset.test, counts["test"], "test"), *_check_leaks(counts)]
+        findings += _check_split(dataset.test, counts["test"], "test")
+        findings += [*_check_dropped(counts), *_check_leaks(counts)]
     for name, graph in counts["graphs"].items():
         findings += _check_graph(dataset, name, graph)
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
@@ -359,6 +363,17 @@ def _check_vectors(vectors: Mapping[str, Any] | None, what: str) -> list[Finding
             )
         )
     return found
+
+
+def _check_dropped(counts: Mapping[str, Any]) -> list[Finding]:
+    """A truth that has lost much is easier than the real one, and nothing else shows how much it was."""
+    dropped = counts["repairs"].get(UNKNOWN_TO_TRAINING, 0)
+    share = dropped / max(1, dropped + counts["test"]["pairs"])
+    if share < _MANY_DROPPED:
+        return []
+    message = f"{100 * share:.1f}% of all labels of test documents are unknown to training, and were dropped"
+    hint = "no model can give them: metrics are over the rest, and of the whole truth less is found"
+    return [Finding("warning", "test-labels-unknown", message, hint)]
 
 
 def _check_leaks(counts: Mapping[str, Any]) -> list[Finding]:

@@ -72,6 +72,9 @@ class Answering:
     precision: float | None = None
 
 
+# Binary formats that a user may well ask for by name.
+NOT_WRITTEN = (".xlsx", ".xls", ".ods", ".arrow", ".feather", ".npy")
+
 # Why the labels of a list were given, document by document.
 Why: TypeAlias = Sequence[Sequence[Explanation]]
 
@@ -85,11 +88,16 @@ class Answers(Protocol):
 
 
 def format_for(output: Path | None) -> str:
-    """The format that the name of a file says, else text."""
+    """The format that the name of a file says, else text. A name of a format that is not written is refused: text under
+    it could be opened by nothing.
+    """
     if output is None:
         return "text"
     if output.name.lower().endswith(".npz.gz"):
         raise ConfigError(f"{output}: npz is compressed in itself", f"name it {output.stem}")
+    if output.suffix.lower() in NOT_WRITTEN:
+        hint = "name it .csv, .tsv, .parquet, .jsonl or .npz, or say what it is to hold: --format text"
+        raise ConfigError(f"{output}: {output.suffix.lower()} files are not written here", hint)
     return "npz" if output.suffix.lower() == ".npz" else format_of(output) or "text"
 
 
