@@ -133,7 +133,8 @@ def test_direct_tries_what_the_data_can_answer(data: Dataset, planted: Dataset) 
     found = Direct(config).choices(planted)
     assert "train.self_pairs" not in found, "the data has no masked pairs"
     assert "train.self_pairs" in Direct(config).choices(data)
-    assert {"train.smoothing", "memory.weight", "labels.map", "encoder.signed", "features.char_sizes"} <= set(found)
+    always = {"train.smoothing", "memory.weight", "memory.rarity", "labels.map", "encoder.signed"}
+    assert always | {"features.char_sizes"} <= set(found)
     for path in found:
         value_of(config, path)
     # A trial has its share of the steps of the training, whatever batches and epochs its few documents would have.

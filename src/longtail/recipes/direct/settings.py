@@ -215,7 +215,10 @@ class MemoryConfig:
     neighbours: int = setting(20, "training documents that vote", low=1, high=1000)
     depth: int = setting(30, "labels of a document, the best by their own score, that are voted on", low=1, high=1000)
     rarity: float = setting(
-        0.25, "votes for a label of n documents count (n + 1) to the power of minus this", low=0, high=1
+        0.25,
+        "votes for a label of n documents count (n + 1) to the power of minus this; less raises P@1, more rare labels",
+        low=0,
+        high=1,
     )
     most: float = setting(
         0.03,
@@ -359,6 +362,7 @@ TUNABLE: Mapping[str, tuple[Any, ...]] = {
     "train.smoothing": (0.0, 0.1, 0.3),
     "train.self_pairs": (0.0, 0.1, 1.0),
     "memory.weight": (0.0, 0.3, 0.6),
+    "memory.rarity": (0.0, 0.1, 0.25),
 }
 
 
@@ -371,7 +375,7 @@ def choices(config: DirectConfig, data: Dataset) -> Mapping[str, tuple[Any, ...]
         found["features.view"] = ("static", "none")
     if len(data.train.masked):
         found["train.self_pairs"] = (1.0, 0.0)
-    found |= {"train.smoothing": (0.0, 0.3), "memory.weight": (0.0, 0.3)}
+    found |= {"train.smoothing": (0.0, 0.3), "memory.weight": (0.0, 0.3), "memory.rarity": (0.0, 0.1)}
     if any(data.labels.fields.values()):
         found |= {"labels.map": ("on", "off"), "encoder.signed": ("on", "off")}
     return found | {"features.char_sizes": ([3, 4, 5], [4])}
