@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_a_run_from_the_disk_is_resumed_and_checked(planted_folder: Path, tmp_pa
     longtail.train(planted_folder, run, settings=SETTINGS, device="cpu", memory=100_000)
     with pytest.raises(RunError, match="memory"):
         longtail.train(planted_folder, run, settings=SETTINGS, device="cpu", memory=90_000)
-    (run / "bundle" / "manifest.json").unlink()
+    shutil.rmtree(run / "bundle")
     numbers = run / "stages" / "0_prepare" / "everything" / "features.numbers"
     changed = bytearray(numbers.read_bytes())
     changed[0] ^= 1
