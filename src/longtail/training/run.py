@@ -371,7 +371,8 @@ class StageCheckpoint:
 
     On a GPU an epoch can be shorter than the writing of its state. `due` is True where saving takes at most a tenth
     of the time, with the save that it asks for: a long epoch is always saved, so a kill loses at most one; of short
-    epochs some are skipped, and a kill loses seconds. When a save happened never changes the result.
+    epochs some are skipped, and a kill loses some twenty times what a save takes (seconds; minutes on a slow disk).
+    When a save happened never changes the result.
     """
 
     # Bytes per second, before a save was timed: a copy from the GPU, and a write to the disk.
