@@ -2,9 +2,10 @@
 
     python -m benchmarks.data wordnet-related OUT
     python -m benchmarks.data debian-related OUT [--lists FOLDER]
+    python -m benchmarks.data debian-tags OUT [--lists FOLDER]
 
 Needs apt's tools and a network that reaches Debian's packages; it installs nothing. Prints the digest of the set, and
-whether it is the one that results in docs/results.md were measured on.
+whether it is the one that results in docs/ were measured on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.data import debian, layout, wordnet
+from benchmarks.data import debian, debian_tags, layout, wordnet
 from longtail.data.read import read
 
 # Digests of the sets that results speak of. Results on debian-related name 5f719578...: a copy in which the description
@@ -27,6 +28,10 @@ MEASURED = {
         "ddab195392f4206954416f45e750c0639f82e7e13787e95a13d2f1b065091827"
         "+2a4db8bd3c2a4461869d3cf10db4930a6febe0e01e9ecc80252e97441108b761"
     ),
+    "debian-tags": (
+        "78a089722bec71fd1baffea1552e6fe084d4dd7d8736a3559339f493230617df"
+        "+69af8de568394b0b078ad9b9e19ea7585299493004f8689e9712822895674570"
+    ),
 }
 
 
@@ -34,12 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(MEASURED))
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder, which must not exist yet")
-    parser.add_argument("--lists", type=Path, help="a folder of apt's lists at hand (debian-related)")
+    parser.add_argument("--lists", type=Path, help="a folder of apt's lists at hand (debian-related, debian-tags)")
     options = parser.parse_args(arguments)
     if options.out.exists():
         parser.error(f"{options.out}: exists already; name a new folder")
-    source = wordnet.build() if options.name == "wordnet-related" else debian.build(options.lists)
-    counts = layout.write(source, options.out)
+    counts = layout.write(_source(options.name, options.lists), options.out)
     print(f"wrote {options.out}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
     digest = read(options.out).digest
     same = digest == MEASURED[options.name]
@@ -50,6 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else "another set than results were measured on: the sources have changed since (README.txt has their date)"
     )
     return 0
+
+
+def _source(name: str, lists: Path | None) -> layout.Source:
+    if name == "wordnet-related":
+        return wordnet.build()
+    return debian.build(lists) if name == "debian-related" else debian_tags.build(lists)
 
 
 if __name__ == "__main__":

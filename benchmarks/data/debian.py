@@ -8,13 +8,12 @@ All packages of one source are on one side of the split. Graphs: ``depends`` (wh
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.data.layout import Links, Source, Text, one_line
-from benchmarks.data.packages import fetch_lists, read_list, release_date, stanzas, unpacked
+from benchmarks.data.packages import lists_at, read_list, release_date, stanzas, unpacked
 
 TAGS_PACKAGE = "debtags"
 LABELS = ("Recommends", "Suggests", "Enhances")
@@ -40,20 +39,30 @@ class Package:
     def title(self) -> str:
         return f"{self.name} - {self.synopsis}"
 
+    @property
+    def kept_tags(self) -> list[str]:
+        """Without ``special::*``, which speak of the tagging, not of the package."""
+        return [tag for tag in self.tags if not tag.startswith("special::")]
+
+    @property
+    def group(self) -> str:
+        """Packages of one source are told in nearly the same words: they are on one side of a split."""
+        return f"src:{self.source}"
+
     def to(self, fields: tuple[str, ...]) -> set[str]:
         return {name for field in fields for name in self.relations[field]}
 
 
 def build(lists: Path | None = None) -> Source:
     """lists: a folder of apt's lists with English descriptions; by default they are fetched."""
-    with tempfile.TemporaryDirectory() as temporary, unpacked(TAGS_PACKAGE) as files:
-        if lists is None:
-            lists = Path(temporary)
-            fetch_lists(lists)
-        known = packages(read_list(lists, "main_binary-amd64_Packages"), read_list(lists, "main_i18n_Translation-en"))
+    with unpacked(TAGS_PACKAGE) as files, lists_at(lists) as folder:
         names = tag_names((files / "usr/share/debtags/vocabulary").read_text(encoding="utf-8"))
-        version, date = release_date(lists)
-        return source_of(known, names, ORIGIN.format(version=version, date=date))
+        version, date = release_date(folder)
+        return source_of(read_packages(folder), names, ORIGIN.format(version=version, date=date))
+
+
+def read_packages(lists: Path) -> dict[str, Package]:
+    return packages(read_list(lists, "main_binary-amd64_Packages"), read_list(lists, "main_i18n_Translation-en"))
 
 
 def packages(listed: str, translated: str) -> dict[str, Package]:
@@ -118,13 +127,13 @@ def source_of(known: Mapping[str, Package], names: Mapping[str, str], origin: st
             ),
         },
         origin=origin,
-        group=lambda name: "src:" + known[name].source,
+        group=lambda name: known[name].group,
     )
 
 
 def _categories(one: Package) -> list[str]:
     own = [f"section::{one.section}"] if one.section else []
-    return own + [tag for tag in one.tags if not tag.startswith("special::")]
+    return own + one.kept_tags
 
 
 def _category_title(tag: str, names: Mapping[str, str]) -> str:

@@ -49,6 +49,7 @@ class Source:
     """What a data set is made of. All that is named by an id has the same id as document and as label.
 
     pairs: labels of a document.  group: documents of one group are on one side of the split; by default each alone.
+    test_share: of the groups, about.
     """
 
     texts: Mapping[str, Text]
@@ -56,6 +57,7 @@ class Source:
     graphs: Mapping[str, Links]
     origin: str
     group: Callable[[str], str] = field(default=lambda uid: uid)
+    test_share: float = TEST_SHARE
 
 
 def one_line(text: str) -> str:
@@ -75,7 +77,7 @@ def write(source: Source, out: Path) -> dict[str, int]:
     """
     pairs = {uid: ({*labels} & source.texts.keys()) - {uid} for uid, labels in source.pairs.items()}
     pairs = {uid: labels for uid, labels in pairs.items() if labels}
-    test_side = {uid for uid in pairs if place("split:" + source.group(uid)) < TEST_SHARE}
+    test_side = {uid for uid in pairs if place("split:" + source.group(uid)) < source.test_share}
     reverse = {
         (uid, label)
         for uid in test_side

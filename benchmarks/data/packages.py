@@ -52,6 +52,17 @@ def fetch_lists(folder: Path) -> None:
     _ran(["apt-get", "-qq", *(word for option in options for word in ("-o", option)), "update"], folder)
 
 
+@contextmanager
+def lists_at(folder: Path | None) -> Iterator[Path]:
+    """`folder`; lists that are fetched, and gone afterwards, where it is None."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        fetch_lists(Path(temporary))
+        yield Path(temporary)
+
+
 def read_list(folder: Path, kind: str) -> str:
     """kind: e.g. ``main_binary-amd64_Packages``. Of the release itself, not of its updates."""
     ending = f"_debian_dists_{RELEASE}_{kind}"

@@ -98,6 +98,39 @@ def test_packages_are_read_with_alternatives_and_tags() -> None:
     assert source.group("editor") == "src:tools"
 
 
+def test_tags_are_labels_and_packages_of_a_source_stay_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Thirty sources of two packages each, and a tag that packages of test sources alone have."""
+    sources = [f"source{number}" for number in range(30)]
+    test = {source for source in sources if layout.place(f"split:src:{source}") < 0.2}
+    assert 0 < len(test) < 30
+    listed = [PACKAGES.strip()]
+    for source in sources:
+        extra = ", only::test" if source in test else ""
+        fields = f"Description: part of {source}\nTag: role::program, uitoolkit::{{gtk,\n qt}}, special::auto{extra}\n"
+        listed += [f"Package: {source}-{part}\nSource: {source} (1.0)\n{fields}" for part in "ab"]
+    lists = {"main_binary-amd64_Packages": "\n\n".join(listed), "main_i18n_Translation-en": TRANSLATION}
+    monkeypatch.setattr(debian, "read_list", lambda folder, kind: lists[kind])
+    (tmp_path / "lists").mkdir()
+    for out in ("one", "two"):
+        assert command.main(["debian-tags", str(tmp_path / out), "--lists", str(tmp_path / "lists")]) == 0
+    assert "another set than results were measured on" in capsys.readouterr().out
+    found = read(tmp_path / "one")
+    assert found.digest == read(tmp_path / "two").digest
+    assert found.test is not None
+    known = ["role::program", "uitoolkit::gtk", "uitoolkit::qt", "works-with::mail", "works-with::text"]
+    assert list(found.labels.uids) == known, "neither special nor without training documents"
+    assert list(found.labels.fields["title"]) == known
+    training, testing = list(found.train.documents.uids), list(found.test.documents.uids)
+    assert sorted(testing) == sorted(f"{source}-{part}" for source in test for part in "ab")
+    assert len(training) == 2 * (30 - len(test)) + 1, "of the others only editor has tags"
+    row = training.index("editor")
+    assert found.train.documents.fields["title"][row] == "writes text"
+    assert found.train.documents.fields["content"][row] == "It writes. And reads."
+    assert found.test.targets.sum(axis=1).tolist() == [3.0] * len(testing)
+
+
 def test_what_is_written_is_read_back_and_hides_what_gives_the_answer_away(tmp_path: Path) -> None:
     """a and b name each other; whichever is in training, the other is not asked for it."""
     documents = [f"d{number}" for number in range(40)]
