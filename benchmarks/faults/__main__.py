@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.models import MODELS
-from benchmarks.record import typed_command, write_result
+from benchmarks.record import ROOT, typed_command, write_result
 
 # kind -> tries that are asked for, and its share of the time.
 WANTED: dict[str, tuple[int, float]] = {
@@ -72,7 +72,15 @@ def tried(
         os.truncate(at, 0) if at.exists() else None
         at.write_bytes(b"%-20d %-20d" % (first, 0))
     failures = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    failures = [{**one, "said": placeless(one["said"], folder)} for one in failures]
     return {"asked_for": wanted, "tried": count, "seconds": round(time.monotonic() - started, 1), "failures": failures}
+
+
+def placeless(said: str, folder: Path) -> str:
+    """What a failure says, as a record keeps it: without the places of this machine, which tracebacks name."""
+    for place in (folder, ROOT):
+        said = said.replace(f"{place}/", "")
+    return said
 
 
 def soaked(folder: Path, wanted: int, seconds: float) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.__main__ import placeless
+from benchmarks.record import ROOT
 
 # kind -> tries. Of trainings: every second is of the smallest recipe, the others of larger ones in turn.
 BUDGET = {"kill": 4, "disk": 4, "memory": 3, "files": 1200}
@@ -41,3 +43,8 @@ def test_nothing_is_lost(kind: str, tmp_path: Path) -> None:
 
 def test_a_full_disk_at_every_operation(tmp_path: Path) -> None:
     assert tried("full", tmp_path, 1) > 40
+
+
+def test_records_of_failures_name_no_place_of_the_machine(tmp_path: Path) -> None:
+    said = f'File "{ROOT}/src/longtail/bundle.py", line 1: {tmp_path}/kill/broken: no space'
+    assert placeless(said, tmp_path) == 'File "src/longtail/bundle.py", line 1: kill/broken: no space'

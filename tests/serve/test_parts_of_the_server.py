@@ -264,7 +264,9 @@ def test_allowed_labels_are_looked_for_deeper_and_deeper(tmp_path: Path, monkeyp
     assert found[0].labels == []
 
 
-def test_what_is_ranked_deeply_is_ranked_in_pieces(tiny_run: Path, counters: Counters) -> None:
+def test_what_is_ranked_deeply_is_ranked_in_pieces(
+    tiny_run: Path, counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A small request must not hold the model, and the memory, for all the others."""
     model, limits = OpenedModel.open("m", tiny_run, Plan(())), Limits(labels=36)
     ranked: list[tuple[int, int]] = []
@@ -274,7 +276,7 @@ def test_what_is_ranked_deeply_is_ranked_in_pieces(tiny_run: Path, counters: Cou
         ranked.append((len(texts), k))
         return rank(texts, k, **m)
 
-    model.predictor.rank_texts = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(model.predictor, "rank_texts", noted)
     texts = ["an owl", "a pig", "a cat", "a dog"]
     for asked in (Wanted(texts, 1, allow=frozenset([0])), Wanted(texts, 1, exclude=frozenset(range(11)))):
         expected = model.answer(asked, Limits())

@@ -13,10 +13,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -167,9 +168,10 @@ def _stream(source: str, size: int, on_mended: Callable[[int], None]) -> Iterato
         raise DataError("is closed", "give texts on the command line, or --input FILE", file="standard input")
     name = "standard input" if source == "-" else source
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as pipe:
-            read1: Callable[[int], bytes] = getattr(pipe, "read1")  # noqa: B009 (the type of standard input lacks it)
-            for first, lines in decoded(whole_lines(lambda: read1(BLOCK), name), name, on_mended):
+        # Standard input is typed as any binary file, which need not have read1.
+        standard = contextlib.nullcontext(cast(BufferedReader, sys.stdin.buffer)) if source == "-" else None
+        with standard or Path(source).open("rb") as pipe:
+            for first, lines in decoded(whole_lines(partial(pipe.read1, BLOCK), name), name, on_mended):
                 yield from _cut(first, lines, size)
     except OSError as problem:
         raise unreadable(name, problem) from None
