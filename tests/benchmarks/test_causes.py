@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from benchmarks.claims import causes
-from benchmarks.claims.causes import LOOKS, Look, Slice, by_own_vectors, far_shares, half_as_sure, reached
+from benchmarks.claims.causes import LOOKS, Look, Slice, by_own_vectors, far_shares, half_as_sure, mean_weights, reached
 from benchmarks.claims.entries import Difference, Value, difference
 from benchmarks.claims.measures import by_frequency
 from benchmarks.claims.workshop import Workshop, recipe_of
@@ -22,6 +22,8 @@ from tests.recipes.gnnxml.test_keygraph_model import SIZES, MakeGraphs, model_of
 from longtail.data.read import write
 from longtail.data.synthetic import SyntheticConfig, synthesise
 from longtail.evaluation import Yardstick
+from longtail.persistence import save_part
+from longtail.recipes.eclare.stages import LabelComponents
 from longtail.recipes.gnnxml.ranker import Gating
 from longtail.types import Batch
 
@@ -177,3 +179,13 @@ def test_a_slice_is_known_by_its_documents(tmp_path: Path) -> None:
     assert some.identity(0, tmp_path) != fewer.identity(0, tmp_path)
     assert some.identity(0, tmp_path)["digest"] == world.dataset.digest
     assert fewer.describe() == "slice of planted@20"
+
+
+def test_mean_weights_of_components(tmp_path: Path) -> None:
+    weights = np.array([[0.5, 0.3, 0.2], [0.9, 0.1, 0.0]], np.float32)
+    part = LabelComponents(("text", "gale1", "free"), weights, np.ones_like(weights), np.array([4, 1]))
+    save_part(part, tmp_path / "analysis" / "label_components")
+    found = mean_weights(cast(Any, SimpleNamespace(run=tmp_path)))
+    assert {name: column.value for name, column in found.items()} == pytest.approx(
+        {"text": 70, "gale1": 20, "free": 10}, rel=1e-5
+    )
